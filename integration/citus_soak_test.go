@@ -129,7 +129,7 @@ func (s *citusSoak) kill() {
 func (s *citusSoak) move(blockWrites bool) {
 	to := s.servers[3-s.owner()]
 	var err error
-	if !happens(func() bool {
+	if !happens(s.t, func() bool {
 		err = citus.Move(s.t.Context(), s.d.meta, "gendurable", "127.0.0.1", uint16(to.Port()), citus.MoveOptions{BlockWrites: blockWrites}) //nolint:gosec // a port
 		return err == nil
 	}) {

@@ -211,7 +211,7 @@ func (w *orders) again(do func() error) bool {
 func (w *orders) some() {
 	w.t.Helper()
 	before := w.inserted.Load()
-	if !happens(func() bool { return w.inserted.Load() > before+20 }) {
+	if !happens(w.t, func() bool { return w.inserted.Load() > before+20 }) {
 		require.Fail(w.t, "nothing is inserted", w.unfinished())
 	}
 }
@@ -227,7 +227,7 @@ func (w *orders) finish() *pgxpool.Pool {
 	live := func() int {
 		return query[int](t, pool, `SELECT count(*) FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed')`)
 	}
-	if !happens(func() bool { return live() == 0 }) {
+	if !happens(t, func() bool { return live() == 0 }) {
 		require.Fail(t, "some instance does not end", w.unfinished())
 	}
 	require.EqualValues(t, w.inserted.Load(), query[int](t, pool, `SELECT count(*) FROM gendurable.gen_durable WHERE status = 'done'`))

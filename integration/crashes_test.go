@@ -11,6 +11,7 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // short is a lease that a test can wait for.
@@ -31,19 +32,20 @@ func TestProcessesShareTheWorkAndNothingRunsTwice(t *testing.T) {
 	s.until(20)
 	require.Equal(t, 2, query[int](t, s.pool, `SELECT count(DISTINCT process) FROM deeds`))
 	specs = nil
-	for n := range 200 {
+	many := tier.Pick(60, 200, 200)
+	for n := range many {
 		specs = append(specs, deedMachine.New(deed{Name: fmt.Sprint("plain ", n)}))
 		specs = append(specs, deedMachine.New(deed{Name: fmt.Sprint("keyed ", n)}).PartitionKey(fmt.Sprint("key ", n%7)))
 	}
 	ids = append(ids, insertAll(t, s.eng, specs)...)
-	crowd := insert(t, s.eng, crowdMachine.New(deed{Name: "crowd", Many: 100}))
+	crowd := insert(t, s.eng, crowdMachine.New(deed{Name: "crowd", Many: many / 2}))
 	s.open("go")
 	allDone(t, s.eng, append(ids, crowd)...)
 
-	require.Equal(t, 20+400+100+1, s.count("true"))
-	require.Equal(t, 20+400+100+1, query[int](t, s.pool, `SELECT count(DISTINCT name) FROM deeds`), "a step ran twice")
+	require.Equal(t, 20+2*many+many/2+1, s.count("true"))
+	require.Equal(t, 20+2*many+many/2+1, query[int](t, s.pool, `SELECT count(DISTINCT name) FROM deeds`), "a step ran twice")
 	require.Len(t, s.executions(crowd), 1, "the crowd joined more than once")
-	require.JSONEq(t, "100", string(get(t, s.eng, crowd).Result))
+	require.JSONEq(t, strconv.Itoa(many/2), string(get(t, s.eng, crowd).Result))
 	s.noOverlap()
 	s.noneHandled()
 }
@@ -148,7 +150,7 @@ func TestAStalledProcessKeepsItsPartitionKey(t *testing.T) {
 func TestTerminationBurnsNoAttempt(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
-	const many = 100
+	many := tier.Pick(40, 100, 100)
 	// With the default lease of a minute, only claims that were given back can run elsewhere within
 	// this test.
 	first := spawn(t, role{URL: s.url, Concurrency: many, DrainTimeout: 200 * time.Millisecond, DrainGrace: 20 * time.Second})

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
@@ -14,21 +13,8 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 )
-
-// cycles returns how often the engine is started and stopped: CYCLES, or few enough for every test
-// run.
-func cycles(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("CYCLES")
-	if text == "" {
-		return 100
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, "CYCLES")
-	require.Positive(t, n, "CYCLES")
-	return n
-}
 
 // The test is not parallel, since it counts the goroutines and connections of the whole process.
 func TestStartingAndStoppingOverAndOverLeavesNothing(t *testing.T) {
@@ -82,8 +68,14 @@ func TestStartingAndStoppingOverAndOverLeavesNothing(t *testing.T) {
 	for n := range 6 { // the first rounds make everything that is made once, e.g. the pool's connections
 		cycle(n)
 	}
-	goroutines, files := runtime.NumGoroutine(), openFiles(t)
-	for n := range cycles(t) {
+	goroutines, files := 0, openFiles(t)
+	eventually(t, func() bool { // as below, where the wait itself has a goroutine
+		goroutines = runtime.NumGoroutine()
+		return true
+	})
+	cycles := tier.Size(t, "CYCLES", 20, 100, 1000)
+	require.Positive(t, cycles, "CYCLES")
+	for n := range cycles {
 		cycle(n)
 	}
 

@@ -15,6 +15,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 func TestVersionsRunSideBySide(t *testing.T) {
@@ -47,7 +48,7 @@ func TestEnginesOnDifferentDatabasesDoNotKnowOfEachOther(t *testing.T) {
 	}
 	for name, eng := range engines {
 		var specs []fsm.Spec
-		for n := range 30 {
+		for n := range tier.Pick(12, 30, 30) {
 			specs = append(specs, m.New(strconv.Itoa(n)).Key(fsm.Key(fmt.Sprint("key ", n))).PartitionKey("everywhere"))
 		}
 		for n, id := range insertAll(t, eng, specs) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // freezer stands for a process that is stopped: from a moment on, none of its connections reads.
@@ -96,7 +97,7 @@ func (c *freezing) Write(p []byte) (int, error) {
 // executes all of them when the lease is over, and each counts a crash.
 func TestAProcessThatFreezesInTheMiddleOfAClaimHoldsNothing(t *testing.T) {
 	t.Parallel()
-	const rows = 400
+	rows := tier.Pick(300, 400, 400)
 	m := fsm.Declare[string, int]("large")
 	def := m.Job(func(_ context.Context, s string) (int, error) { return len(s), nil })
 	database := pgtest.Migrated(t)
@@ -139,7 +140,7 @@ func TestAProcessThatFreezesInTheMiddleOfAClaimHoldsNothing(t *testing.T) {
 // come, in order. Where a step collects without consuming, its handler is told, and may consume.
 func TestMoreSignalsThanFitIntoAVisit(t *testing.T) {
 	t.Parallel()
-	const all = 40
+	all := tier.Pick(25, 40, 40)
 	type note struct {
 		N    int
 		Text string
@@ -233,7 +234,7 @@ func TestManyLargeStates(t *testing.T) {
 	c.Queues["default"] = quick(20)
 	eng := start(t, c)
 	var specs []fsm.Spec
-	for range 50 {
+	for range tier.Pick(25, 50, 50) {
 		specs = append(specs, m.New(strings.Repeat("large ", 150_000)))
 	}
 	for _, id := range insertAll(t, eng, specs) {

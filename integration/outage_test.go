@@ -14,6 +14,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // reaps counts the claims that an engine reaps, through its hooks.
@@ -69,7 +70,7 @@ func TestADatabaseThatGoesAwayAndComesBackLosesNothing(t *testing.T) {
 	c.RunAheadSteps = 1
 	c.Logger = log.logger()
 	eng := start(t, c)
-	specs := make([]fsm.Spec, 1000)
+	specs := make([]fsm.Spec, tier.Pick(200, 1000, 1000))
 	for n := range specs {
 		specs[n] = legMachine.New(counter{})
 		if n%10 == 0 {
@@ -77,7 +78,7 @@ func TestADatabaseThatGoesAwayAndComesBackLosesNothing(t *testing.T) {
 		}
 	}
 	ids := insertAll(t, eng, specs)
-	for part := range 3 {
+	for part := range tier.Pick(2, 3, 3) {
 		eventually(t, func() bool { return l.total() > (part+1)*len(ids)*legs/5 })
 		server.crash()
 		server.comeBack()
@@ -234,7 +235,7 @@ func TestStopIsBoundedWhileTheDatabaseIsAway(t *testing.T) {
 	select {
 	case err := <-stopped:
 		require.Error(t, err, "it cannot have committed them")
-	case <-time.After(patience):
+	case <-time.After(2 * patience):
 		t.Fatal("Stop never returned")
 	}
 }

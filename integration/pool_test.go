@@ -13,6 +13,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // bounded limits a pool.
@@ -58,7 +59,7 @@ func TestTheSmallestPoolIsEnough(t *testing.T) {
 	eng := start(t, c)
 	outside := client(t, pgtest.Pool(t, database))
 	var specs []fsm.Spec
-	for n := range 100 {
+	for n := range tier.Pick(30, 100, 100) {
 		specs = append(specs, m.New(n).PartitionKey(strconv.Itoa(n%10)))
 	}
 	for _, id := range insertAll(t, eng, specs) {
@@ -80,7 +81,7 @@ func TestAHostThatHoldsAllButOneConnectionStopsNothing(t *testing.T) {
 	start(t, c)
 	outside := client(t, pgtest.Pool(t, database))
 	var specs []fsm.Spec
-	for n := range 50 {
+	for n := range tier.Pick(20, 50, 50) {
 		specs = append(specs, m.New(n).PartitionKey(strconv.Itoa(n%10)))
 	}
 	for _, id := range insertAll(t, outside, specs) {

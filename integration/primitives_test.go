@@ -12,6 +12,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 type counter struct{ N int }
@@ -157,7 +158,7 @@ func TestAPartitionKeyRunsOneAtATimeInOrder(t *testing.T) {
 		}
 		return c.N, nil
 	})))
-	specs := make([]fsm.Spec, 200)
+	specs := make([]fsm.Spec, tier.Pick(60, 200, 200))
 	for n := range specs {
 		specs[n] = m.New(counter{n}).PartitionKey("k")
 	}

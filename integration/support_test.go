@@ -14,11 +14,12 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
 )
 
 // patience bounds how long a test waits. It is generous: it passes only if an awaited event never
 // happens.
-const patience = 60 * time.Second
+const patience = steady.Patience
 
 // config returns the configuration of an engine on a database of the test's own.
 func config(t *testing.T, machines ...fsm.Definition) engine.Config {
@@ -97,7 +98,7 @@ func insertAll(t *testing.T, eng *engine.Engine, specs []fsm.Spec) []fsm.ID {
 // ended waits for the end of an instance.
 func ended(t *testing.T, eng *engine.Engine, id fsm.ID) fsm.RawInstance {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := steady.Context(t)
 	defer cancel()
 	i, err := eng.Wait(ctx, id)
 	require.NoError(t, err, "instance %d", id)
@@ -107,7 +108,7 @@ func ended(t *testing.T, eng *engine.Engine, id fsm.ID) fsm.RawInstance {
 // result waits for the result of an instance.
 func result[S, R any](t *testing.T, eng *engine.Engine, m fsm.Machine[S, R], id fsm.ID) R {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := steady.Context(t)
 	defer cancel()
 	got, err := m.Wait(ctx, eng, id)
 	require.NoError(t, err)
@@ -134,21 +135,13 @@ func get(t *testing.T, eng *engine.Engine, of fsm.Target) fsm.RawInstance {
 // call require.
 func eventually(t *testing.T, holds func() bool, message ...any) {
 	t.Helper()
-	if !happens(holds) {
-		require.Fail(t, "it never happened", message...)
-	}
+	steady.Eventually(t, holds, message...)
 }
 
 // happens is eventually for a caller that has more to say if it never happens.
-func happens(holds func() bool) bool {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for late := time.Now().Add(patience); !holds(); <-tick.C {
-		if time.Now().After(late) {
-			return false
-		}
-	}
-	return true
+func happens(t *testing.T, holds func() bool) bool {
+	t.Helper()
+	return steady.Happens(t, patience, func() (struct{}, bool) { return struct{}{}, holds() })
 }
 
 func eventuallyStatus(t *testing.T, eng *engine.Engine, of fsm.Target, want fsm.Status) {

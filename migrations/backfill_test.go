@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/internal/tier"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -117,6 +118,7 @@ func TestVersion1RowsAreMended(t *testing.T) {
 }
 
 func TestVersion1RowsAreMendedByTheCLI(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	d := newDatabase(t)
 	d.atlasApply(t, "2")
@@ -163,10 +165,11 @@ func TestBackfillReportsWhatItCannotMend(t *testing.T) {
 	require.True(t, one[bool](t, d, `SELECT jsonb_agg(to_jsonb(g) ORDER BY id) @> $1::jsonb FROM gen_durable g WHERE uid IS NULL`, before),
 		"of these nothing is changed")
 
-	// The CLI reports the same.
-	out, err := d.atlas(t, "migrate", "apply")
-	require.Error(t, err)
-	require.Contains(t, out, "its correlation key is held by 1")
+	if tier.Current() > tier.Short { // the CLI reports the same
+		out, err := d.atlas(t, "migrate", "apply")
+		require.Error(t, err)
+		require.Contains(t, out, "its correlation key is held by 1")
+	}
 
 	d.exec(t, `DELETE FROM gen_durable WHERE uid IS NULL`)
 	d.at(t, migrations.Latest())

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -13,6 +14,7 @@ import (
 const atlasLock = 2686470616
 
 func TestCLIOnAnEmptyDatabaseThenMigrator(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	d := newDatabase(t)
 	d.atlasApply(t)
@@ -28,6 +30,7 @@ func TestCLIOnAnEmptyDatabaseThenMigrator(t *testing.T) {
 }
 
 func TestMigratorThenCLI(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	d := newDatabase(t).at(t, migrations.Latest())
 	out, err := d.atlas(t, "migrate", "apply")
@@ -41,6 +44,7 @@ func TestMigratorThenCLI(t *testing.T) {
 }
 
 func TestMigratorAndCLIInTurns(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	d := newDatabase(t)
 	for i, version := range migrations.Versions() {
@@ -57,6 +61,7 @@ func TestMigratorAndCLIInTurns(t *testing.T) {
 }
 
 func TestCLIUsesTheSchemaItIsGiven(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	d := newDatabase(t)
 	d.atlasApply(t, "--var", "schema=other")
@@ -66,6 +71,7 @@ func TestCLIUsesTheSchemaItIsGiven(t *testing.T) {
 }
 
 func TestDirectoryIsValidAndInSync(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	d, dev := newDatabase(t), pgtest.Database(t)
 	out, err := d.cli(t, dev, "migrate", "validate").CombinedOutput()
@@ -80,6 +86,7 @@ func TestDirectoryIsValidAndInSync(t *testing.T) {
 
 // The CLI, configured by atlas.hcl, does not wait for the lock, but reports it.
 func TestCLIAndMigratorAtOnce(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	d := newDatabase(t)
 	wait := background(t, func() error {
@@ -103,6 +110,7 @@ func (d database) applyUntilDone(t *testing.T) {
 }
 
 func TestCLIDuringAMigratorsConcurrentBuild(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	d := newDatabase(t).at(t, beforeIndexes)
 	release := d.hold(t)
@@ -123,6 +131,7 @@ func TestCLIDuringAMigratorsConcurrentBuild(t *testing.T) {
 // A CLI with a lock timeout waits inside a statement. The migrator's build waits for that statement
 // in turn, is the deadlock's victim, and repeats until the CLI's timeout has passed.
 func TestWaitingCLIDuringAMigratorsConcurrentBuild(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	d := newDatabase(t).at(t, beforeIndexes)
 	release := d.hold(t)
@@ -149,6 +158,7 @@ func TestWaitingCLIDuringAMigratorsConcurrentBuild(t *testing.T) {
 }
 
 func TestMigratorDuringACLIsConcurrentBuild(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	d := newDatabase(t).at(t, beforeIndexes)
 	release := d.hold(t)
@@ -173,6 +183,7 @@ func TestMigratorDuringACLIsConcurrentBuild(t *testing.T) {
 
 // One tool is cut off in a build, and the other one resumes it.
 func TestCutOffBuildAcrossTools(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	up := func(t *testing.T, d database) { d.at(t, migrations.Latest()) }
 	apply := func(t *testing.T, d database) { d.atlasApply(t) }
@@ -226,6 +237,7 @@ func (d database) cutOffCLI(t *testing.T) {
 // The plain form keeps the revisions in a schema of their own and makes the tables in public, where
 // no engine would find what is migrated.
 func TestCLIThatPutsTheRevisionsElsewhere(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	d := newDatabase(t)
 	plain := func(url string, args ...string) (string, error) {
@@ -247,6 +259,7 @@ func TestCLIThatPutsTheRevisionsElsewhere(t *testing.T) {
 }
 
 func TestCLIKeepsTheRevisionsOfASchema(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	d, dev := newDatabase(t).at(t, migrations.Latest()), pgtest.Database(t)
 	out, err := d.cli(t, dev, "schema", "apply", "--dry-run").CombinedOutput()

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
@@ -153,6 +154,7 @@ const root = ".."
 // machine, and no test waits for it.
 func atlasCLI(t *testing.T) string {
 	t.Helper()
+	tier.Needs(t, tier.CI)
 	path, err := filepath.Abs(filepath.Join(root, "bin", "atlas"))
 	require.NoError(t, err)
 	require.FileExists(t, path, "make atlas builds it")

@@ -25,6 +25,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // patience bounds how long a test waits.
@@ -36,6 +37,7 @@ const hostile = `<img src=x onerror=alert(1)>"'{{.}}` + "\u202egnp.exe"
 // chromium is the browser's program. Where it is missing the tests are skipped, but not in CI.
 func chromium(t testing.TB) string {
 	t.Helper()
+	tier.Needs(t, tier.CI)
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/node"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // block is a drawing in a page.
@@ -73,6 +74,7 @@ func drawn(name string) string {
 // Whatever machines and steps are called, both parsers read the drawing, and find its names, notes
 // and arrows.
 func TestParsersReadTheDrawings(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	graphs := make([]fsm.Graph, 0, len(names)+1)
 	all := fsm.Graph{Machine: "all", Version: 1, Initial: names[0]}
@@ -130,6 +132,7 @@ func TestParsersReadTheDrawings(t *testing.T) {
 // Every drawing in the documentation can be drawn: otherwise a page would show a box with an error
 // in its place.
 func TestTheDocumentationsDrawingsAreDrawn(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	t.Parallel()
 	var drawings []drawing
 	var places []string

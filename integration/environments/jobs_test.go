@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,6 +18,8 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
+	"github.com/gendurable/gendurable/internal/tier"
 	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
@@ -352,7 +355,8 @@ func (d *desk) revokes(job string) (revokes []string) {
 }
 
 // Each job can be done with its rights. Without any one of them something is refused, and the error
-// names the grant that repairs it.
+// names the grant that repairs it. In make test, some of the rights are taken, another choice each
+// time, until a task is refused.
 func TestEachJobCanDoAllOfItAndNeedsAllItsRights(t *testing.T) {
 	t.Parallel()
 	for job, tasks := range map[string][]task{"client": clientTasks(), "keeper": keeperTasks(), "operator": operatorTasks(), "observer": observerTasks()} {
@@ -362,7 +366,13 @@ func TestEachJobCanDoAllOfItAndNeedsAllItsRights(t *testing.T) {
 			for _, one := range tasks {
 				require.NoError(t, d.does(one), one.name)
 			}
-			for _, revoke := range d.revokes(job) {
+			revokes := d.revokes(job)
+			if tier.Current() == tier.Short {
+				rand.Shuffle(len(revokes), func(i, k int) { revokes[i], revokes[k] = revokes[k], revokes[i] })
+				revokes = revokes[:min(3, len(revokes))]
+			}
+			for _, revoke := range revokes {
+				t.Log(revoke)
 				execute(t, d.admin, revoke)
 				refused := 0
 				for _, one := range tasks {
@@ -370,7 +380,9 @@ func TestEachJobCanDoAllOfItAndNeedsAllItsRights(t *testing.T) {
 					if err == nil {
 						continue
 					}
-					refused++
+					if refused++; refused > 1 && tier.Current() == tier.Short {
+						break
+					}
 					if one.name == "SQL functions" || one.name == "signals" { // no verbs: Postgres' own words
 						require.ErrorContains(t, err, "42501", "%s after %s", one.name, revoke)
 						continue
@@ -475,8 +487,8 @@ func TestAWorkerCanDoAllOfIt(t *testing.T) {
 			return admin.QueryRow(t.Context(), sql).Scan(&yes) == nil && yes
 		}
 	}
-	require.Eventually(t, holds(`SELECT count(*) = 1 FROM gendurable.workers`), patience, 10*time.Millisecond)
-	require.Eventually(t, holds(`SELECT count(*) > 0 FROM gendurable.gen_durable WHERE fsm = 'double' AND status = 'done'`), patience, 10*time.Millisecond)
+	steady.Eventually(t, holds(`SELECT count(*) = 1 FROM gendurable.workers`))
+	steady.Eventually(t, holds(`SELECT count(*) > 0 FROM gendurable.gen_durable WHERE fsm = 'double' AND status = 'done'`))
 	require.NoError(t, eng.Stop(context.Background()))
 	require.True(t, holds(`SELECT count(*) = 0 FROM gendurable.workers`)(), "a worker that stops takes its row along")
 }

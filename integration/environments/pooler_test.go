@@ -9,6 +9,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/internal/pgdev"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // bouncer returns a PgBouncer that pools transactions before the tests' server.
@@ -23,7 +24,11 @@ func bouncer(t *testing.T) *pgdev.Bouncer {
 func TestBehindAPoolerOfTransactions(t *testing.T) {
 	t.Parallel()
 	b := bouncer(t)
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+	modes := []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe}
+	if tier.Current() > tier.Short {
+		modes = append(modes, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol)
+	}
+	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			direct := pgtest.Migrated(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 	"github.com/gendurable/gendurable/migrate"
 )
 
@@ -86,7 +87,7 @@ func execute(t *testing.T, pool *pgxpool.Pool, sql string) {
 
 func TestDefaultsOfIsolation(t *testing.T) {
 	t.Parallel()
-	for _, level := range []string{"serializable", "repeatable read"} {
+	for _, level := range tier.Pick([]string{"serializable"}, []string{"serializable", "repeatable read"}, []string{"serializable", "repeatable read"}) {
 		t.Run(level, func(t *testing.T) {
 			t.Parallel()
 			scenario(t, app(t, "default_transaction_isolation = '"+level+"'"))

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/integration/node"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // answer is the result of a statement, or its failure.
@@ -82,6 +83,7 @@ func psql(t *testing.T) client {
 // nodeJS calls with parameters, by the driver that most of its programs use.
 func nodeJS(t *testing.T) client {
 	t.Helper()
+	tier.Needs(t, tier.CI)
 	if !node.Found() {
 		t.Skip("there is no Node here")
 	}

@@ -2,10 +2,13 @@ package rollout
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"ariga.io/atlas/sql/migrate"
@@ -64,10 +67,33 @@ func builds(t *testing.T) (older, newer string) {
 	overlayFile := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(overlayFile, overlay, 0o600))
 
-	older, newer = filepath.Join(dir, "older"), filepath.Join(dir, "newer")
-	compile(t, "-o", older)
+	newer = filepath.Join(dir, "newer")
 	compile(t, "-o", newer, "-overlay", overlayFile)
-	return older, newer
+	return build(t), newer
+}
+
+// builtAny is set once there is something that TestMain has to remove.
+var builtAny bool
+
+// built is the program as it is, which the tests share.
+var built = sync.OnceValues(func() (string, error) {
+	builtAny = true
+	dir, err := os.MkdirTemp("", "gendurable-rollout-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "program")
+	if out, err := exec.Command("go", "build", "-o", path, "./cmd").CombinedOutput(); err != nil {
+		return "", errors.Join(fmt.Errorf("%s: %w", out, err), os.RemoveAll(dir))
+	}
+	return path, nil
+})
+
+func build(t *testing.T) string {
+	t.Helper()
+	path, err := built()
+	require.NoError(t, err)
+	return path
 }
 
 func compile(t *testing.T, arguments ...string) {

@@ -13,6 +13,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/migrate"
 )
 
@@ -54,7 +55,7 @@ func TestAGraphWaitsForTheReleaseBefore(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, eng.Stop(context.WithoutCancel(t.Context()))) })
 	id, err := eng.Insert(t.Context(), planned.New(Order{}))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return log.has("make a graph") }, patience, 10*time.Millisecond)
+	steady.Eventually(t, func() bool { return log.has("make a graph") })
 	var nodes int
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM gendurable.gen_durable WHERE parent_id IS NOT NULL`).Scan(&nodes))
 	require.Zero(t, nodes)

@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/steady"
 )
 
 // patience bounds how long a test waits. It is generous: it passes only if an awaited event never
 // happens.
-const patience = 60 * time.Second
+const patience = steady.Patience
 
 // program is a running program.
 type program struct {
@@ -68,7 +70,12 @@ func (p *program) hear() string {
 func (p *program) stop() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
-	require.Equal(p.t, "stopped: <nil>", p.hear())
+	watchdog := steady.Watch(p.t)
+	said := p.hear()
+	if said != "stopped: <nil>" {
+		watchdog.SkipIfStood(2 * time.Second) // longer than its steps have to end
+	}
+	require.Equal(p.t, "stopped: <nil>", said)
 	<-p.exited
 }
 

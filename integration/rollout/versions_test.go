@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -15,10 +13,9 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
+	"github.com/gendurable/gendurable/internal/tier"
 )
-
-// roundsVariable is how often a deploy is rolled back and forward again: 1 unless it is set.
-const roundsVariable = "ROLLOUT_ROUNDS"
 
 // shortLease lets what a killed process held go on soon.
 const shortLease = "5s"
@@ -29,19 +26,15 @@ const shortLease = "5s"
 // the right state in the end, and nobody pays an attempt but for the kills.
 func TestARollingDeployOfVersions(t *testing.T) {
 	t.Parallel()
-	rounds, err := strconv.Atoi(os.Getenv(roundsVariable))
-	if err != nil {
-		rounds = 1
-	}
-	path := filepath.Join(t.TempDir(), "program")
-	compile(t, "-o", path)
+	rounds := tier.Size(t, "ROLLOUT_ROUNDS", 1, 1, 5) // of rolling back and forward again
+	path := build(t)
 	url := pgtest.Migrated(t)
 	v := &voyage{load: newLoad(t, url), want: map[fsm.ID]string{}, path: path, url: url}
 	parked := v.park()
 	v.sail(func(n int) { v.trip(Trip1.New(TripV1{Cents: n, Left: n % 5}), n) })
 	v.sail(func(n int) { v.add(Errand.New(n), strconv.Itoa(n+1)) })
 	one := v.run(One, 2)
-	v.ranBy(50, one...)
+	v.ranBy(many(), one...)
 	var two []*program
 	for round := range rounds {
 		if round == 0 { // clients of the new release, which go on through the roll-back
@@ -50,11 +43,11 @@ func TestARollingDeployOfVersions(t *testing.T) {
 		}
 		v.forget()
 		two = v.run(Two, 1)
-		v.ranBy(50, append(two, one...)...)
+		v.ranBy(many(), append(two, one...)...)
 		one[0].kill()
 		v.migrate()
 		v.forget()
-		v.ranBy(50, one[1], two[0])
+		v.ranBy(many(), one[1], two[0])
 
 		// The deploy is rolled back: what has come to version 2 waits.
 		one = append(one[1:], v.run(One, 1)...)
@@ -62,12 +55,12 @@ func TestARollingDeployOfVersions(t *testing.T) {
 		v.aside("pick_lane = 2 AND fsm = 'trip' AND fsm_version = 2")
 		v.aside("pick_lane = 4 AND fsm = 'errand' AND aside_step = 'inspect'")
 		v.forget()
-		v.ranBy(50, one...)
+		v.ranBy(many(), one...)
 
 		// And forward again.
 		two = v.run(Two, 2)
 		v.forget()
-		v.ranBy(50, two...)
+		v.ranBy(many(), two...)
 		two[0].kill()
 		two = two[1:]
 		v.migrate()
@@ -110,9 +103,12 @@ func (v *voyage) run(machines string, n int) (all []*program) {
 // sail calls a function over and over, until the load stops.
 func (v *voyage) sail(once func(n int)) {
 	v.making.Go(func() {
-		tick := time.NewTicker(30 * time.Millisecond)
+		tick := time.NewTicker(streamed)
 		defer tick.Stop()
 		for n := 0; v.ctx.Err() == nil; n++ {
+			if n%10 == 0 && !v.room() {
+				break
+			}
 			once(n)
 			select {
 			case <-tick.C:
@@ -171,22 +167,22 @@ func (v *voyage) migrate() {
 // aside waits until some instances are set aside as given, at the cost of no attempt.
 func (v *voyage) aside(where string) {
 	v.t.Helper()
-	require.Eventually(v.t, func() bool {
+	steady.Eventually(v.t, func() bool {
 		var n int
 		err := v.pool.QueryRow(v.t.Context(), `SELECT count(*) FROM gendurable.gen_durable WHERE status = 'runnable' AND `+where).Scan(&n)
 		require.NoError(v.t, err)
 		return n > 0
-	}, patience, 20*time.Millisecond, "nothing was set aside: %s", where)
+	}, "nothing was set aside: %s", where)
 }
 
 // settled waits until every instance has ended, and requires that each has ended as it has to.
 func (v *voyage) settled() {
 	v.t.Helper()
-	ctx, cancel := context.WithTimeout(v.t.Context(), 2*patience)
-	defer cancel()
 	for id, want := range v.want {
+		ctx, cancel := steady.Context(v.t)
 		i, err := v.eng.Wait(ctx, id)
-		if errors.Is(err, context.DeadlineExceeded) {
+		cancel()
+		if errors.Is(err, context.Canceled) {
 			why, _ := v.eng.Admin().Why(v.t.Context(), id)
 			require.Fail(v.t, "an instance does not end", "instance %d: %+v %+v", id, i, why)
 		}

@@ -5,12 +5,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // build builds the soak's program. The test's own binary may be built for the race detector, which
@@ -23,10 +26,11 @@ func build(t *testing.T) string {
 	return program
 }
 
-// TestSoak runs a short soak, with floors in proportion. GENDURABLE_SOAK_SEED repeats the plan of
-// another one.
+// TestSoak runs a soak, in make ci a short one, with floors in proportion. GENDURABLE_SOAK_SEED
+// repeats the plan of another one. It needs the machine to itself, so the Makefile runs it alone.
 func TestSoak(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), build(t), "-seconds", "20", "-seed", seed())
+	tier.Needs(t, tier.CI)
+	cmd := exec.CommandContext(t.Context(), build(t), "-seconds", strconv.Itoa(tier.Size(t, "SOAK_SECONDS", 20, 20, 180)), "-seed", seed())
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it cleans up
 	cmd.WaitDelay = 30 * time.Second
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
@@ -42,6 +46,7 @@ func seed() string {
 
 // TestNothingIsLeftOfAnInterruptedSoak ends a soak as the terminal does, and in the worst way.
 func TestNothingIsLeftOfAnInterruptedSoak(t *testing.T) {
+	tier.Needs(t, tier.CI)
 	program := build(t)
 	for _, how := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(how.String(), func(t *testing.T) {

@@ -45,11 +45,23 @@ func Template(ctx context.Context, server *pgxpool.Config, schema string) (name 
 	return name, nil
 }
 
+// copied makes Postgres copy the files of a template, which takes half the time and no WAL. It
+// needs checkpoints, which are cheap only where nothing is synchronized to a disk.
+const copied = " STRATEGY file_copy"
+
 // Create copies a template into a database with a name of its own. A copy of "template1" is empty.
 func Create(ctx context.Context, server *pgxpool.Config, template string) (name string, err error) {
 	name = Name()
 	err = On(ctx, server, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, "CREATE DATABASE "+quoted(name)+" TEMPLATE "+quoted(template))
+		var fsync bool
+		if err := conn.QueryRow(ctx, "SELECT current_setting('fsync')::bool").Scan(&fsync); err != nil {
+			return err
+		}
+		how := ""
+		if !fsync {
+			how = copied
+		}
+		_, err := conn.Exec(ctx, "CREATE DATABASE "+quoted(name)+" TEMPLATE "+quoted(template)+how)
 		return err
 	})
 	if err != nil {
