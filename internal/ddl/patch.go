@@ -37,7 +37,16 @@ func (p *patcher) table(table *schema.Table) error {
 			index.AddExprs(&schema.RawExpr{X: "(" + gschema.RetainedUntil + ")"})
 		}
 	}
+	if table.Name == "history" {
+		table.AddAttrs(&postgres.Partition{T: postgres.PartitionTypeRange, Parts: []*postgres.PartitionPart{{C: column(table, "at")}}})
+	}
 	return nil
+}
+
+// column returns a column of a table that has it.
+func column(of *schema.Table, name string) *schema.Column {
+	c, _ := of.Column(name)
+	return c
 }
 
 func (p *patcher) column(table *schema.Table, column *schema.Column) error {

@@ -246,36 +246,9 @@ CREATE TABLE "recorded_machines" (
   PRIMARY KEY ("machine"),
   CONSTRAINT "recorded_machines_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512)
 );
--- Create "windows" table
-CREATE TABLE "windows" (
-  "name" text NOT NULL,
-  "uid" uuid NOT NULL,
-  "instance" bigint NOT NULL DEFAULT 0,
-  "opened_at" timestamptz NOT NULL,
-  "until" timestamptz NOT NULL,
-  PRIMARY KEY ("name"),
-  CONSTRAINT "windows_names_check" CHECK (octet_length(name) BETWEEN 3 AND 530),
-  CONSTRAINT "windows_times_check" CHECK (isfinite(opened_at) AND isfinite(until))
-);
--- Create "workers" table
-CREATE TABLE "workers" (
-  "id" uuid NOT NULL,
-  "host" text NOT NULL,
-  "pid" integer NOT NULL,
-  "version" text NOT NULL,
-  "queues" jsonb NOT NULL,
-  "machines" text[] NOT NULL,
-  "draining" boolean NOT NULL DEFAULT (false),
-  "started_at" timestamptz NOT NULL DEFAULT (now()),
-  "beat_at" timestamptz NOT NULL DEFAULT (now()),
-  "expires_at" timestamptz NOT NULL,
-  "graphs" boolean NOT NULL DEFAULT (false),
-  PRIMARY KEY ("id"),
-  CONSTRAINT "workers_finite_check" CHECK (isfinite(started_at) AND isfinite(beat_at) AND isfinite(expires_at))
-);
 -- Create "history" table
 CREATE TABLE "history" (
-  "at" timestamptz NOT NULL DEFAULT now(),
+  "at" timestamptz NOT NULL DEFAULT (now()),
   "instance" bigint NULL,
   "visit" bigint NULL,
   "took" bigint NULL,
@@ -306,6 +279,33 @@ CREATE INDEX "history_actor" ON "history" ("actor", "at") WHERE actor IS NOT NUL
 CREATE INDEX "history_kind" ON "history" ("kind", "at") WHERE actor IS NOT NULL;
 -- Create index "history_subject" to table: "history"
 CREATE INDEX "history_subject" ON "history" ("subject", "at") WHERE subject IS NOT NULL;
+-- Create "windows" table
+CREATE TABLE "windows" (
+  "name" text NOT NULL,
+  "uid" uuid NOT NULL,
+  "instance" bigint NOT NULL DEFAULT 0,
+  "opened_at" timestamptz NOT NULL,
+  "until" timestamptz NOT NULL,
+  PRIMARY KEY ("name"),
+  CONSTRAINT "windows_names_check" CHECK (octet_length(name) BETWEEN 3 AND 530),
+  CONSTRAINT "windows_times_check" CHECK (isfinite(opened_at) AND isfinite(until))
+);
+-- Create "workers" table
+CREATE TABLE "workers" (
+  "id" uuid NOT NULL,
+  "host" text NOT NULL,
+  "pid" integer NOT NULL,
+  "version" text NOT NULL,
+  "queues" jsonb NOT NULL,
+  "machines" text[] NOT NULL,
+  "draining" boolean NOT NULL DEFAULT (false),
+  "started_at" timestamptz NOT NULL DEFAULT (now()),
+  "beat_at" timestamptz NOT NULL DEFAULT (now()),
+  "expires_at" timestamptz NOT NULL,
+  "graphs" boolean NOT NULL DEFAULT (false),
+  PRIMARY KEY ("id"),
+  CONSTRAINT "workers_finite_check" CHECK (isfinite(started_at) AND isfinite(beat_at) AND isfinite(expires_at))
+);
 -- Create "signals" table
 CREATE TABLE "signals" (
   "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
