@@ -45,6 +45,8 @@ type Client struct {
 	KeptSignal *KeptSignalClient
 	// LostClaim is the client for interacting with the LostClaim builders.
 	LostClaim *LostClaimClient
+	// NodeEdge is the client for interacting with the NodeEdge builders.
+	NodeEdge *NodeEdgeClient
 	// PausedQueue is the client for interacting with the PausedQueue builders.
 	PausedQueue *PausedQueueClient
 	// RecordedMachine is the client for interacting with the RecordedMachine builders.
@@ -75,6 +77,7 @@ func (c *Client) init() {
 	c.Instance = NewInstanceClient(c.config)
 	c.KeptSignal = NewKeptSignalClient(c.config)
 	c.LostClaim = NewLostClaimClient(c.config)
+	c.NodeEdge = NewNodeEdgeClient(c.config)
 	c.PausedQueue = NewPausedQueueClient(c.config)
 	c.RecordedMachine = NewRecordedMachineClient(c.config)
 	c.Schedule = NewScheduleClient(c.config)
@@ -182,6 +185,7 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 		Instance:        NewInstanceClient(cfg),
 		KeptSignal:      NewKeptSignalClient(cfg),
 		LostClaim:       NewLostClaimClient(cfg),
+		NodeEdge:        NewNodeEdgeClient(cfg),
 		PausedQueue:     NewPausedQueueClient(cfg),
 		RecordedMachine: NewRecordedMachineClient(cfg),
 		Schedule:        NewScheduleClient(cfg),
@@ -214,6 +218,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 		Instance:        NewInstanceClient(cfg),
 		KeptSignal:      NewKeptSignalClient(cfg),
 		LostClaim:       NewLostClaimClient(cfg),
+		NodeEdge:        NewNodeEdgeClient(cfg),
 		PausedQueue:     NewPausedQueueClient(cfg),
 		RecordedMachine: NewRecordedMachineClient(cfg),
 		Schedule:        NewScheduleClient(cfg),
@@ -259,8 +264,8 @@ func (c *Client) Use(hooks ...Hook) {
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
 		c.Definition, c.Gate, c.GateKey, c.Instance, c.KeptSignal, c.LostClaim,
-		c.PausedQueue, c.RecordedMachine, c.Schedule, c.Signal, c.Transition, c.Window,
-		c.Worker,
+		c.NodeEdge, c.PausedQueue, c.RecordedMachine, c.Schedule, c.Signal,
+		c.Transition, c.Window, c.Worker,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -595,6 +600,36 @@ func (c *LostClaimClient) Interceptors() []Interceptor {
 	return c.inters.LostClaim
 }
 
+// NodeEdgeClient is a client for the NodeEdge schema.
+type NodeEdgeClient struct {
+	config
+}
+
+// NewNodeEdgeClient returns a client for the NodeEdge from the given config.
+func NewNodeEdgeClient(c config) *NodeEdgeClient {
+	return &NodeEdgeClient{config: c}
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `nodeedge.Intercept(f(g(h())))`.
+func (c *NodeEdgeClient) Intercept(interceptors ...Interceptor) {
+	c.inters.NodeEdge = append(c.inters.NodeEdge, interceptors...)
+}
+
+// Query returns a query builder for NodeEdge.
+func (c *NodeEdgeClient) Query() *NodeEdgeQuery {
+	return &NodeEdgeQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeNodeEdge},
+		inters: c.Interceptors(),
+	}
+}
+
+// Interceptors returns the client interceptors.
+func (c *NodeEdgeClient) Interceptors() []Interceptor {
+	return c.inters.NodeEdge
+}
+
 // PausedQueueClient is a client for the PausedQueue schema.
 type PausedQueueClient struct {
 	config
@@ -913,8 +948,9 @@ type (
 	hooks struct {
 	}
 	inters struct {
-		Definition, Gate, GateKey, Instance, KeptSignal, LostClaim, PausedQueue,
-		RecordedMachine, Schedule, Signal, Transition, Window, Worker []ent.Interceptor
+		Definition, Gate, GateKey, Instance, KeptSignal, LostClaim, NodeEdge,
+		PausedQueue, RecordedMachine, Schedule, Signal, Transition, Window,
+		Worker []ent.Interceptor
 	}
 )
 

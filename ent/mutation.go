@@ -21,6 +21,7 @@ const (
 	TypeInstance        = "Instance"
 	TypeKeptSignal      = "KeptSignal"
 	TypeLostClaim       = "LostClaim"
+	TypeNodeEdge        = "NodeEdge"
 	TypePausedQueue     = "PausedQueue"
 	TypeRecordedMachine = "RecordedMachine"
 	TypeSchedule        = "Schedule"

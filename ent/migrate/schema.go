@@ -363,6 +363,25 @@ var (
 			},
 		},
 	}
+	// EdgesColumns holds the columns for the "edges" table.
+	EdgesColumns = []*schema.Column{
+		{Name: "from_id", Type: field.TypeInt64},
+		{Name: "to_id", Type: field.TypeInt64},
+		{Name: "needs", Type: field.TypeInt16},
+	}
+	// EdgesTable holds the schema information for the "edges" table.
+	EdgesTable = &schema.Table{
+		Name:       "edges",
+		Columns:    EdgesColumns,
+		PrimaryKey: []*schema.Column{},
+		Indexes: []*schema.Index{
+			{
+				Name:    "edges_to",
+				Unique:  false,
+				Columns: []*schema.Column{EdgesColumns[1]},
+			},
+		},
+	}
 	// PausedQueuesColumns holds the columns for the "paused_queues" table.
 	PausedQueuesColumns = []*schema.Column{
 		{Name: "queue", Type: field.TypeString, Size: 2147483647},
@@ -571,6 +590,7 @@ var (
 		GenDurableTable,
 		KeptSignalsTable,
 		LostClaimsTable,
+		EdgesTable,
 		PausedQueuesTable,
 		RecordedMachinesTable,
 		SchedulesTable,
@@ -634,6 +654,12 @@ func init() {
 	}
 	LostClaimsTable.Annotation.Checks = map[string]string{
 		"lost_claims_finite_check": "isfinite(lost_at)",
+	}
+	EdgesTable.Annotation = &entsql.Annotation{
+		Table: "edges",
+	}
+	EdgesTable.Annotation.Checks = map[string]string{
+		"edges_needs_check": "needs BETWEEN 0 AND 3",
 	}
 	PausedQueuesTable.Annotation = &entsql.Annotation{
 		Table: "paused_queues",

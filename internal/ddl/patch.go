@@ -37,7 +37,10 @@ func (p *patcher) table(table *schema.Table) error {
 			index.AddExprs(&schema.RawExpr{X: "(" + gschema.RetainedUntil + ")"})
 		}
 	}
-	if table.Name == "history" {
+	switch table.Name {
+	case "edges": // ent knows keys of two columns for relations with foreign keys only
+		table.SetPrimaryKey(schema.NewPrimaryKey(column(table, "from_id"), column(table, "to_id")))
+	case "history":
 		table.AddAttrs(&postgres.Partition{T: postgres.PartitionTypeRange, Parts: []*postgres.PartitionPart{{C: column(table, "at")}}})
 	}
 	return nil

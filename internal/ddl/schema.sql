@@ -11,14 +11,28 @@ CREATE TABLE "lost_claims" (
 );
 -- Create index "lost_claims_key" to table: "lost_claims"
 CREATE INDEX "lost_claims_key" ON "lost_claims" ("partition_key");
--- Create "paused_queues" table
-CREATE TABLE "paused_queues" (
-  "queue" text NOT NULL,
-  "paused_at" timestamptz NOT NULL DEFAULT (now()),
-  PRIMARY KEY ("queue"),
-  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512),
-  CONSTRAINT "paused_queues_times_check" CHECK (isfinite(paused_at))
+-- Create "schedules" table
+CREATE TABLE "schedules" (
+  "name" text NOT NULL,
+  "spec" jsonb NOT NULL,
+  "expression" text NOT NULL,
+  "time_zone" text NOT NULL DEFAULT 'UTC',
+  "catch_up" text NOT NULL DEFAULT 'latest',
+  "overlap" text NOT NULL DEFAULT 'allow',
+  "jitter" bigint NOT NULL DEFAULT 0,
+  "next_at" timestamptz NOT NULL,
+  "last_at" timestamptz NULL,
+  "last_instance" bigint NULL,
+  "paused_at" timestamptz NULL,
+  "updated_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("name"),
+  CONSTRAINT "schedules_finite_check" CHECK (isfinite(next_at) AND isfinite(last_at) AND isfinite(paused_at) AND jsonb_typeof(spec) = 'object'::text),
+  CONSTRAINT "schedules_names_check" CHECK (octet_length(name) BETWEEN 1 AND 256 AND octet_length(expression) BETWEEN 1 AND 512 AND octet_length(time_zone) BETWEEN 1 AND 512),
+  CONSTRAINT "schedules_policy_check" CHECK (catch_up IN ('none', 'latest', 'all') AND overlap IN ('allow', 'skip') AND jitter >= 0),
+  CONSTRAINT "schedules_times_check" CHECK (isfinite(updated_at))
 );
+-- Create index "schedules_due" to table: "schedules"
+CREATE INDEX "schedules_due" ON "schedules" ("next_at") WHERE paused_at IS NULL;
 -- Create "gates" table
 CREATE TABLE "gates" (
   "name" text NOT NULL,
@@ -207,6 +221,21 @@ CREATE TABLE "definitions" (
   CONSTRAINT "definitions_graph_check" CHECK (jsonb_typeof(graph) = 'object'::text AND isfinite(declared_at) AND isfinite(updated_at)),
   CONSTRAINT "definitions_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512 AND version >= 1 AND definition = machine || '/' || version::text)
 );
+-- Create "paused_queues" table
+CREATE TABLE "paused_queues" (
+  "queue" text NOT NULL,
+  "paused_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("queue"),
+  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512),
+  CONSTRAINT "paused_queues_times_check" CHECK (isfinite(paused_at))
+);
+-- Create "recorded_machines" table
+CREATE TABLE "recorded_machines" (
+  "machine" text NOT NULL,
+  "since" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("machine"),
+  CONSTRAINT "recorded_machines_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512)
+);
 -- Create "edges" table
 CREATE TABLE "edges" (
   "from_id" bigint NOT NULL,
@@ -217,34 +246,21 @@ CREATE TABLE "edges" (
 );
 -- Create index "edges_to" to table: "edges"
 CREATE INDEX "edges_to" ON "edges" ("to_id");
--- Create "schedules" table
-CREATE TABLE "schedules" (
-  "name" text NOT NULL,
-  "spec" jsonb NOT NULL,
-  "expression" text NOT NULL,
-  "time_zone" text NOT NULL DEFAULT 'UTC',
-  "catch_up" text NOT NULL DEFAULT 'latest',
-  "overlap" text NOT NULL DEFAULT 'allow',
-  "jitter" bigint NOT NULL DEFAULT 0,
-  "next_at" timestamptz NOT NULL,
-  "last_at" timestamptz NULL,
-  "last_instance" bigint NULL,
-  "paused_at" timestamptz NULL,
-  "updated_at" timestamptz NOT NULL DEFAULT (now()),
-  PRIMARY KEY ("name"),
-  CONSTRAINT "schedules_finite_check" CHECK (isfinite(next_at) AND isfinite(last_at) AND isfinite(paused_at) AND jsonb_typeof(spec) = 'object'::text),
-  CONSTRAINT "schedules_names_check" CHECK (octet_length(name) BETWEEN 1 AND 256 AND octet_length(expression) BETWEEN 1 AND 512 AND octet_length(time_zone) BETWEEN 1 AND 512),
-  CONSTRAINT "schedules_policy_check" CHECK (catch_up IN ('none', 'latest', 'all') AND overlap IN ('allow', 'skip') AND jitter >= 0),
-  CONSTRAINT "schedules_times_check" CHECK (isfinite(updated_at))
-);
--- Create index "schedules_due" to table: "schedules"
-CREATE INDEX "schedules_due" ON "schedules" ("next_at") WHERE paused_at IS NULL;
--- Create "recorded_machines" table
-CREATE TABLE "recorded_machines" (
-  "machine" text NOT NULL,
-  "since" timestamptz NOT NULL DEFAULT (now()),
-  PRIMARY KEY ("machine"),
-  CONSTRAINT "recorded_machines_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512)
+-- Create "workers" table
+CREATE TABLE "workers" (
+  "id" uuid NOT NULL,
+  "host" text NOT NULL,
+  "pid" integer NOT NULL,
+  "version" text NOT NULL,
+  "queues" jsonb NOT NULL,
+  "machines" text[] NOT NULL,
+  "draining" boolean NOT NULL DEFAULT (false),
+  "started_at" timestamptz NOT NULL DEFAULT (now()),
+  "beat_at" timestamptz NOT NULL DEFAULT (now()),
+  "expires_at" timestamptz NOT NULL,
+  "graphs" boolean NOT NULL DEFAULT (false),
+  PRIMARY KEY ("id"),
+  CONSTRAINT "workers_finite_check" CHECK (isfinite(started_at) AND isfinite(beat_at) AND isfinite(expires_at))
 );
 -- Create "history" table
 CREATE TABLE "history" (
@@ -289,22 +305,6 @@ CREATE TABLE "windows" (
   PRIMARY KEY ("name"),
   CONSTRAINT "windows_names_check" CHECK (octet_length(name) BETWEEN 3 AND 530),
   CONSTRAINT "windows_times_check" CHECK (isfinite(opened_at) AND isfinite(until))
-);
--- Create "workers" table
-CREATE TABLE "workers" (
-  "id" uuid NOT NULL,
-  "host" text NOT NULL,
-  "pid" integer NOT NULL,
-  "version" text NOT NULL,
-  "queues" jsonb NOT NULL,
-  "machines" text[] NOT NULL,
-  "draining" boolean NOT NULL DEFAULT (false),
-  "started_at" timestamptz NOT NULL DEFAULT (now()),
-  "beat_at" timestamptz NOT NULL DEFAULT (now()),
-  "expires_at" timestamptz NOT NULL,
-  "graphs" boolean NOT NULL DEFAULT (false),
-  PRIMARY KEY ("id"),
-  CONSTRAINT "workers_finite_check" CHECK (isfinite(started_at) AND isfinite(beat_at) AND isfinite(expires_at))
 );
 -- Create "signals" table
 CREATE TABLE "signals" (
