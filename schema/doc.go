@@ -7,13 +7,14 @@
 // The schemas serve two purposes: ent generates the typed client in package ent from them, and
 // package internal/ddl derives the DDL that the migrations must add up to (make drift compares the
 // two). Package internal/ddl adds what ent cannot express: the enum as a type of Postgres, identity
-// columns that are generated ALWAYS, the generated guard column, a unique constraint, the key
-// of edges, which is two columns, the partitioning of history. The migrations alone hold what no schema tool sees: the sequence
-// of the claim tokens, the storage parameters, functions and partitions.
+// columns that are generated ALWAYS, the generated guard column, a unique constraint, the key of
+// edges, which is two columns, the partitioning of history. The migrations alone hold what no
+// schema tool sees: the sequence of the claim tokens, the storage parameters, functions and
+// partitions.
 //
 // Defaults are the database's (entsql.Default, entsql.DefaultExpr), never Go's: the client has no
-// writes. For a default of Go's, the client would link the schemas, and the reflection in
-// ent's descriptors would keep every exported method of a host's whole program in its binary.
+// writes. For a default of Go's, the client would link the schemas, and the reflection in ent's
+// descriptors would keep every exported method of a host's whole program in its binary.
 //
 // A host does not import the package: ent generates a client from the schemas of one package, so an
 // edge into these tables would make them tables of the host's migrations. A host's schema points at

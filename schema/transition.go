@@ -51,7 +51,7 @@ func (Transition) Fields() []ent.Field {
 }
 
 // Indexes returns the indexes of history. One instance has few rows, so they are sorted when they
-// are read. Operators' verbs are few among many transitions, which are in none of the other indexes.
+// are read. Operators' verbs are few among many transitions: the other indexes have only verbs.
 func (Transition) Indexes() []ent.Index {
 	return []ent.Index{
 		index.Fields("instance").StorageKey("history_instance"),
