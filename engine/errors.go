@@ -56,9 +56,6 @@ var (
 	// ErrElsewhere is returned where Citus distributes the schema, and another node has it than the
 	// one that the pool, or the host's transaction, leads to.
 	ErrElsewhere = store.ErrElsewhere
-	// ErrReadOnly is returned by the client of Ent when a program mutates through it. Its text names
-	// the verb to use.
-	ErrReadOnly = errors.New("gendurable: use the verb")
 	// ErrStopped is returned by Start when the engine was stopped before, and by Wait when it stops
 	// meanwhile.
 	ErrStopped = errors.New("gendurable: engine stopped")

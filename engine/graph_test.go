@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/ent/nodeedge"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
@@ -147,6 +148,10 @@ func TestGraph(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []engine.GraphEdge{{From: "gate", To: "a", Needs: fsm.StatusDone}, {From: "gate", To: "b", Needs: fsm.StatusDone},
 		{From: "a", To: "b", Needs: fsm.StatusDone}}, drawn.Edges)
+	before, err := e.Ent().NodeEdge.Query().Where(nodeedge.ToID(node("b"))).Order(nodeedge.ByFromID()).All(t.Context())
+	require.NoError(t, err)
+	require.Len(t, before, 2)
+	require.Equal(t, []fsm.ID{node("gate"), node("a")}, []fsm.ID{before[0].FromID, before[1].FromID})
 	require.Equal(t, []int{0, 1, 2}, []int{drawn.Nodes[0].Waits, drawn.Nodes[1].Waits, drawn.Nodes[2].Waits})
 	require.Equal(t, node("b"), drawn.Nodes[2].ID)
 	require.Contains(t, drawn.Mermaid(), "waits for 2")

@@ -72,7 +72,7 @@ func repeatable(err error) bool { return store.Classify(err) == store.FaultTrans
 // isAnswer reports whether an error says what the engine has found or refused. What no server has
 // reported counts as a broken connection, so the answers are named.
 func isAnswer(err error) bool {
-	for _, answer := range []error{ErrUnknown, ErrNotFound, ErrDuplicate, ErrNoSchedule, ErrConflict, ErrReadOnly, store.ErrNoGate, store.ErrNoKey} {
+	for _, answer := range []error{ErrUnknown, ErrNotFound, ErrDuplicate, ErrNoSchedule, ErrConflict, store.ErrNoGate, store.ErrNoKey} {
 		if errors.Is(err, answer) {
 			return true
 		}

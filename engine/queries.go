@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,9 +17,9 @@ import (
 	"github.com/gendurable/gendurable/internal/query"
 )
 
-// Ent returns the generated client on the engine's schema, for queries. It refuses mutations, which
-// would bypass the fences, with an ErrReadOnly that names the verb to use. Codec decodes the states
-// and results of its rows.
+// Ent returns the generated client on the engine's schema, for queries. It has no method that
+// writes, since a write would bypass the fences: Insert, Signal and Admin have the verbs. Its
+// transactions are read-only to Postgres. Codec decodes the states and results of its rows.
 func (e *Engine) Ent() *ent.Client { return e.queries }
 
 // EntOn is like Ent, through another driver on the same database, for example that of a host's
@@ -26,12 +27,10 @@ func (e *Engine) Ent() *ent.Client { return e.queries }
 func (e *Engine) EntOn(driver dialect.Driver) *ent.Client { return queries(driver, e.config.Schema) }
 
 func queries(db dialect.Driver, schema string) *ent.Client {
-	client := ent.NewClient(
+	return ent.NewClient(
 		ent.Driver(readOnly{db}),
 		ent.AlternateSchema(query.Tables(schema)),
 	)
-	client.Use(refuse)
-	return client
 }
 
 // HasInstance returns a predicate for queries of the host's own ent client: it selects rows whose
@@ -90,40 +89,17 @@ func (e *Engine) exists(row *entsql.Selector, all []predicate.Instance, belongs 
 	return entsql.Exists(found)
 }
 
-// instead names the verb to use, by the mutation that was tried.
-var instead = map[string]string{
-	"create " + ent.TypeInstance:   "Engine.Insert inserts instances",
-	"create " + ent.TypeSignal:     "Engine.Signal sends signals",
-	ent.TypeInstance:               "instances change by their steps' outcomes, and end by the engine's GC",
-	ent.TypeSignal:                 "signals are consumed by outcomes",
-	ent.TypeSchedule:               "Config.Schedules declares schedules, and Admin has the verbs on them",
-	"create " + ent.TypeSchedule:   "Config.Schedules declares schedules",
-	ent.TypeDefinition:             "Start stores the definitions of Config.Machines",
-	"create " + ent.TypeDefinition: "Start stores the definitions of Config.Machines",
-	ent.TypeWindow:                 "inserts open windows, and the engine's GC deletes them",
-	"create " + ent.TypeWindow:     "inserts open windows: Spec.Throttle, Spec.OncePer and Spec.Debounce",
-	ent.TypeKeptSignal:             "inserts of their keys take kept signals, and the engine's GC deletes them",
-	"create " + ent.TypeKeptSignal: "Engine.Signal keeps messages with KeepFor",
-}
-
-func refuse(ent.Mutator) ent.Mutator {
-	return ent.MutateFunc(func(_ context.Context, m ent.Mutation) (ent.Value, error) {
-		verb := instead[m.Type()]
-		if m.Op().Is(ent.OpCreate) {
-			verb = instead["create "+m.Type()]
-		}
-		return nil, fmt.Errorf("%w: %s", ErrReadOnly, verb)
-	})
-}
-
-// readOnly is the last line behind the hook. No query of ent is a statement without a result, and
-// its transactions are read-only to Postgres.
+// readOnly is the second wall, behind a client that has no builder that writes: Postgres refuses
+// what a predicate of the host's would write in a transaction, and no statement without a result
+// passes.
 type readOnly struct{ dialect.Driver }
 
 var _ dialect.Driver = readOnly{}
 
-// Exec returns ErrReadOnly.
-func (readOnly) Exec(context.Context, string, any, any) error { return ErrReadOnly }
+var errReadOnly = errors.New("gendurable: the ent client only reads")
+
+// Exec refuses: no query of ent is a statement without a result.
+func (readOnly) Exec(context.Context, string, any, any) error { return errReadOnly }
 
 // Tx begins a read-only transaction.
 func (r readOnly) Tx(ctx context.Context) (dialect.Tx, error) { return r.BeginTx(ctx, nil) }

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/engine"
-	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
@@ -144,37 +143,4 @@ func TestEntQueries(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.NoError(t, tx.Rollback())
-}
-
-func TestEntRefusesMutations(t *testing.T) {
-	t.Parallel()
-	e, pool := client(t)
-	id, err := e.Insert(t.Context(), echoes.New("hello"))
-	require.NoError(t, err)
-	_, err = e.Signal(t.Context(), id, paid.With(7))
-	require.NoError(t, err)
-	ctx := t.Context()
-	tx, err := e.Ent().Tx(ctx)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, tx.Rollback()) }()
-
-	for _, client := range []*ent.Client{e.Ent(), tx.Client(), e.Ent().Debug()} {
-		for verb, err := range map[string]error{
-			"Insert":   client.Instance.Create().SetMachine("m").SetStep("s").Exec(ctx),
-			"inserts":  client.Instance.CreateBulk(client.Instance.Create().SetMachine("m").SetStep("s")).Exec(ctx),
-			"outcomes": client.Instance.UpdateOneID(id).SetStep("s").Exec(ctx),
-			"steps":    client.Instance.Update().SetStep("s").Exec(ctx),
-			"GC":       client.Instance.DeleteOneID(id).Exec(ctx),
-			"Signal":   client.Signal.Create().SetTargetID(id).SetName("n").Exec(ctx),
-			"consumed": client.Signal.DeleteOneID(1).Exec(ctx),
-		} {
-			require.ErrorIs(t, err, engine.ErrReadOnly, verb)
-			require.ErrorContains(t, err, verb)
-		}
-		_, err := client.Instance.Delete().Exec(ctx)
-		require.ErrorIs(t, err, engine.ErrReadOnly)
-	}
-	var rows int
-	require.NoError(t, pool.QueryRow(ctx, `SELECT count(*) FROM gendurable.gen_durable WHERE step = 'start'`).Scan(&rows))
-	require.Equal(t, 1, rows)
 }

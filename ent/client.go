@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"reflect"
 
 	"entgo.io/ent"
 	"entgo.io/ent/dialect"
@@ -46,6 +45,8 @@ type Client struct {
 	KeptSignal *KeptSignalClient
 	// LostClaim is the client for interacting with the LostClaim builders.
 	LostClaim *LostClaimClient
+	// NodeEdge is the client for interacting with the NodeEdge builders.
+	NodeEdge *NodeEdgeClient
 	// PausedQueue is the client for interacting with the PausedQueue builders.
 	PausedQueue *PausedQueueClient
 	// RecordedMachine is the client for interacting with the RecordedMachine builders.
@@ -76,6 +77,7 @@ func (c *Client) init() {
 	c.Instance = NewInstanceClient(c.config)
 	c.KeptSignal = NewKeptSignalClient(c.config)
 	c.LostClaim = NewLostClaimClient(c.config)
+	c.NodeEdge = NewNodeEdgeClient(c.config)
 	c.PausedQueue = NewPausedQueueClient(c.config)
 	c.RecordedMachine = NewRecordedMachineClient(c.config)
 	c.Schedule = NewScheduleClient(c.config)
@@ -183,6 +185,7 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 		Instance:        NewInstanceClient(cfg),
 		KeptSignal:      NewKeptSignalClient(cfg),
 		LostClaim:       NewLostClaimClient(cfg),
+		NodeEdge:        NewNodeEdgeClient(cfg),
 		PausedQueue:     NewPausedQueueClient(cfg),
 		RecordedMachine: NewRecordedMachineClient(cfg),
 		Schedule:        NewScheduleClient(cfg),
@@ -215,6 +218,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 		Instance:        NewInstanceClient(cfg),
 		KeptSignal:      NewKeptSignalClient(cfg),
 		LostClaim:       NewLostClaimClient(cfg),
+		NodeEdge:        NewNodeEdgeClient(cfg),
 		PausedQueue:     NewPausedQueueClient(cfg),
 		RecordedMachine: NewRecordedMachineClient(cfg),
 		Schedule:        NewScheduleClient(cfg),
@@ -250,10 +254,7 @@ func (c *Client) Close() error {
 // Use adds the mutation hooks to all the entity clients.
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
-	for _, n := range []interface{ Use(...Hook) }{
-		c.Definition, c.Gate, c.GateKey, c.Instance, c.KeptSignal, c.LostClaim,
-		c.PausedQueue, c.RecordedMachine, c.Schedule, c.Signal, c.Window, c.Worker,
-	} {
+	for _, n := range []interface{ Use(...Hook) }{} {
 		n.Use(hooks...)
 	}
 }
@@ -263,8 +264,8 @@ func (c *Client) Use(hooks ...Hook) {
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
 		c.Definition, c.Gate, c.GateKey, c.Instance, c.KeptSignal, c.LostClaim,
-		c.PausedQueue, c.RecordedMachine, c.Schedule, c.Signal, c.Transition, c.Window,
-		c.Worker,
+		c.NodeEdge, c.PausedQueue, c.RecordedMachine, c.Schedule, c.Signal,
+		c.Transition, c.Window, c.Worker,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -273,30 +274,6 @@ func (c *Client) Intercept(interceptors ...Interceptor) {
 // Mutate implements the ent.Mutator interface.
 func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 	switch m := m.(type) {
-	case *DefinitionMutation:
-		return c.Definition.mutate(ctx, m)
-	case *GateMutation:
-		return c.Gate.mutate(ctx, m)
-	case *GateKeyMutation:
-		return c.GateKey.mutate(ctx, m)
-	case *InstanceMutation:
-		return c.Instance.mutate(ctx, m)
-	case *KeptSignalMutation:
-		return c.KeptSignal.mutate(ctx, m)
-	case *LostClaimMutation:
-		return c.LostClaim.mutate(ctx, m)
-	case *PausedQueueMutation:
-		return c.PausedQueue.mutate(ctx, m)
-	case *RecordedMachineMutation:
-		return c.RecordedMachine.mutate(ctx, m)
-	case *ScheduleMutation:
-		return c.Schedule.mutate(ctx, m)
-	case *SignalMutation:
-		return c.Signal.mutate(ctx, m)
-	case *WindowMutation:
-		return c.Window.mutate(ctx, m)
-	case *WorkerMutation:
-		return c.Worker.mutate(ctx, m)
 	default:
 		return nil, fmt.Errorf("ent: unknown mutation type %T", m)
 	}
@@ -312,79 +289,10 @@ func NewDefinitionClient(c config) *DefinitionClient {
 	return &DefinitionClient{config: c}
 }
 
-// Use adds a list of mutation hooks to the hooks stack.
-// A call to `Use(f, g, h)` equals to `definition.Hooks(f(g(h())))`.
-func (c *DefinitionClient) Use(hooks ...Hook) {
-	c.hooks.Definition = append(c.hooks.Definition, hooks...)
-}
-
 // Intercept adds a list of query interceptors to the interceptors stack.
 // A call to `Intercept(f, g, h)` equals to `definition.Intercept(f(g(h())))`.
 func (c *DefinitionClient) Intercept(interceptors ...Interceptor) {
 	c.inters.Definition = append(c.inters.Definition, interceptors...)
-}
-
-// Create returns a builder for creating a Definition entity.
-func (c *DefinitionClient) Create() *DefinitionCreate {
-	mutation := newDefinitionMutation(c.config, OpCreate)
-	return &DefinitionCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// CreateBulk returns a builder for creating a bulk of Definition entities.
-func (c *DefinitionClient) CreateBulk(builders ...*DefinitionCreate) *DefinitionCreateBulk {
-	return &DefinitionCreateBulk{config: c.config, builders: builders}
-}
-
-// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
-// a builder and applies setFunc on it.
-func (c *DefinitionClient) MapCreateBulk(slice any, setFunc func(*DefinitionCreate, int)) *DefinitionCreateBulk {
-	rv := reflect.ValueOf(slice)
-	if rv.Kind() != reflect.Slice {
-		return &DefinitionCreateBulk{err: fmt.Errorf("calling to DefinitionClient.MapCreateBulk with wrong type %T, need slice", slice)}
-	}
-	builders := make([]*DefinitionCreate, rv.Len())
-	for i := 0; i < rv.Len(); i++ {
-		builders[i] = c.Create()
-		setFunc(builders[i], i)
-	}
-	return &DefinitionCreateBulk{config: c.config, builders: builders}
-}
-
-// Update returns an update builder for Definition.
-func (c *DefinitionClient) Update() *DefinitionUpdate {
-	mutation := newDefinitionMutation(c.config, OpUpdate)
-	return &DefinitionUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOne returns an update builder for the given entity.
-func (c *DefinitionClient) UpdateOne(_m *Definition) *DefinitionUpdateOne {
-	mutation := newDefinitionMutation(c.config, OpUpdateOne, withDefinition(_m))
-	return &DefinitionUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOneID returns an update builder for the given id.
-func (c *DefinitionClient) UpdateOneID(id string) *DefinitionUpdateOne {
-	mutation := newDefinitionMutation(c.config, OpUpdateOne, withDefinitionID(id))
-	return &DefinitionUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// Delete returns a delete builder for Definition.
-func (c *DefinitionClient) Delete() *DefinitionDelete {
-	mutation := newDefinitionMutation(c.config, OpDelete)
-	return &DefinitionDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// DeleteOne returns a builder for deleting the given entity.
-func (c *DefinitionClient) DeleteOne(_m *Definition) *DefinitionDeleteOne {
-	return c.DeleteOneID(_m.ID)
-}
-
-// DeleteOneID returns a builder for deleting the given entity by its id.
-func (c *DefinitionClient) DeleteOneID(id string) *DefinitionDeleteOne {
-	builder := c.Delete().Where(definition.ID(id))
-	builder.mutation.id = &id
-	builder.mutation.op = OpDeleteOne
-	return &DefinitionDeleteOne{builder}
 }
 
 // Query returns a query builder for Definition.
@@ -410,29 +318,9 @@ func (c *DefinitionClient) GetX(ctx context.Context, id string) *Definition {
 	return obj
 }
 
-// Hooks returns the client hooks.
-func (c *DefinitionClient) Hooks() []Hook {
-	return c.hooks.Definition
-}
-
 // Interceptors returns the client interceptors.
 func (c *DefinitionClient) Interceptors() []Interceptor {
 	return c.inters.Definition
-}
-
-func (c *DefinitionClient) mutate(ctx context.Context, m *DefinitionMutation) (Value, error) {
-	switch m.Op() {
-	case OpCreate:
-		return (&DefinitionCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdate:
-		return (&DefinitionUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdateOne:
-		return (&DefinitionUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpDelete, OpDeleteOne:
-		return (&DefinitionDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
-	default:
-		return nil, fmt.Errorf("ent: unknown Definition mutation op: %q", m.Op())
-	}
 }
 
 // GateClient is a client for the Gate schema.
@@ -445,79 +333,10 @@ func NewGateClient(c config) *GateClient {
 	return &GateClient{config: c}
 }
 
-// Use adds a list of mutation hooks to the hooks stack.
-// A call to `Use(f, g, h)` equals to `gate.Hooks(f(g(h())))`.
-func (c *GateClient) Use(hooks ...Hook) {
-	c.hooks.Gate = append(c.hooks.Gate, hooks...)
-}
-
 // Intercept adds a list of query interceptors to the interceptors stack.
 // A call to `Intercept(f, g, h)` equals to `gate.Intercept(f(g(h())))`.
 func (c *GateClient) Intercept(interceptors ...Interceptor) {
 	c.inters.Gate = append(c.inters.Gate, interceptors...)
-}
-
-// Create returns a builder for creating a Gate entity.
-func (c *GateClient) Create() *GateCreate {
-	mutation := newGateMutation(c.config, OpCreate)
-	return &GateCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// CreateBulk returns a builder for creating a bulk of Gate entities.
-func (c *GateClient) CreateBulk(builders ...*GateCreate) *GateCreateBulk {
-	return &GateCreateBulk{config: c.config, builders: builders}
-}
-
-// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
-// a builder and applies setFunc on it.
-func (c *GateClient) MapCreateBulk(slice any, setFunc func(*GateCreate, int)) *GateCreateBulk {
-	rv := reflect.ValueOf(slice)
-	if rv.Kind() != reflect.Slice {
-		return &GateCreateBulk{err: fmt.Errorf("calling to GateClient.MapCreateBulk with wrong type %T, need slice", slice)}
-	}
-	builders := make([]*GateCreate, rv.Len())
-	for i := 0; i < rv.Len(); i++ {
-		builders[i] = c.Create()
-		setFunc(builders[i], i)
-	}
-	return &GateCreateBulk{config: c.config, builders: builders}
-}
-
-// Update returns an update builder for Gate.
-func (c *GateClient) Update() *GateUpdate {
-	mutation := newGateMutation(c.config, OpUpdate)
-	return &GateUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOne returns an update builder for the given entity.
-func (c *GateClient) UpdateOne(_m *Gate) *GateUpdateOne {
-	mutation := newGateMutation(c.config, OpUpdateOne, withGate(_m))
-	return &GateUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOneID returns an update builder for the given id.
-func (c *GateClient) UpdateOneID(id string) *GateUpdateOne {
-	mutation := newGateMutation(c.config, OpUpdateOne, withGateID(id))
-	return &GateUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// Delete returns a delete builder for Gate.
-func (c *GateClient) Delete() *GateDelete {
-	mutation := newGateMutation(c.config, OpDelete)
-	return &GateDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// DeleteOne returns a builder for deleting the given entity.
-func (c *GateClient) DeleteOne(_m *Gate) *GateDeleteOne {
-	return c.DeleteOneID(_m.ID)
-}
-
-// DeleteOneID returns a builder for deleting the given entity by its id.
-func (c *GateClient) DeleteOneID(id string) *GateDeleteOne {
-	builder := c.Delete().Where(gate.ID(id))
-	builder.mutation.id = &id
-	builder.mutation.op = OpDeleteOne
-	return &GateDeleteOne{builder}
 }
 
 // Query returns a query builder for Gate.
@@ -543,29 +362,9 @@ func (c *GateClient) GetX(ctx context.Context, id string) *Gate {
 	return obj
 }
 
-// Hooks returns the client hooks.
-func (c *GateClient) Hooks() []Hook {
-	return c.hooks.Gate
-}
-
 // Interceptors returns the client interceptors.
 func (c *GateClient) Interceptors() []Interceptor {
 	return c.inters.Gate
-}
-
-func (c *GateClient) mutate(ctx context.Context, m *GateMutation) (Value, error) {
-	switch m.Op() {
-	case OpCreate:
-		return (&GateCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdate:
-		return (&GateUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdateOne:
-		return (&GateUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpDelete, OpDeleteOne:
-		return (&GateDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
-	default:
-		return nil, fmt.Errorf("ent: unknown Gate mutation op: %q", m.Op())
-	}
 }
 
 // GateKeyClient is a client for the GateKey schema.
@@ -578,79 +377,10 @@ func NewGateKeyClient(c config) *GateKeyClient {
 	return &GateKeyClient{config: c}
 }
 
-// Use adds a list of mutation hooks to the hooks stack.
-// A call to `Use(f, g, h)` equals to `gatekey.Hooks(f(g(h())))`.
-func (c *GateKeyClient) Use(hooks ...Hook) {
-	c.hooks.GateKey = append(c.hooks.GateKey, hooks...)
-}
-
 // Intercept adds a list of query interceptors to the interceptors stack.
 // A call to `Intercept(f, g, h)` equals to `gatekey.Intercept(f(g(h())))`.
 func (c *GateKeyClient) Intercept(interceptors ...Interceptor) {
 	c.inters.GateKey = append(c.inters.GateKey, interceptors...)
-}
-
-// Create returns a builder for creating a GateKey entity.
-func (c *GateKeyClient) Create() *GateKeyCreate {
-	mutation := newGateKeyMutation(c.config, OpCreate)
-	return &GateKeyCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// CreateBulk returns a builder for creating a bulk of GateKey entities.
-func (c *GateKeyClient) CreateBulk(builders ...*GateKeyCreate) *GateKeyCreateBulk {
-	return &GateKeyCreateBulk{config: c.config, builders: builders}
-}
-
-// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
-// a builder and applies setFunc on it.
-func (c *GateKeyClient) MapCreateBulk(slice any, setFunc func(*GateKeyCreate, int)) *GateKeyCreateBulk {
-	rv := reflect.ValueOf(slice)
-	if rv.Kind() != reflect.Slice {
-		return &GateKeyCreateBulk{err: fmt.Errorf("calling to GateKeyClient.MapCreateBulk with wrong type %T, need slice", slice)}
-	}
-	builders := make([]*GateKeyCreate, rv.Len())
-	for i := 0; i < rv.Len(); i++ {
-		builders[i] = c.Create()
-		setFunc(builders[i], i)
-	}
-	return &GateKeyCreateBulk{config: c.config, builders: builders}
-}
-
-// Update returns an update builder for GateKey.
-func (c *GateKeyClient) Update() *GateKeyUpdate {
-	mutation := newGateKeyMutation(c.config, OpUpdate)
-	return &GateKeyUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOne returns an update builder for the given entity.
-func (c *GateKeyClient) UpdateOne(_m *GateKey) *GateKeyUpdateOne {
-	mutation := newGateKeyMutation(c.config, OpUpdateOne, withGateKey(_m))
-	return &GateKeyUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOneID returns an update builder for the given id.
-func (c *GateKeyClient) UpdateOneID(id string) *GateKeyUpdateOne {
-	mutation := newGateKeyMutation(c.config, OpUpdateOne, withGateKeyID(id))
-	return &GateKeyUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// Delete returns a delete builder for GateKey.
-func (c *GateKeyClient) Delete() *GateKeyDelete {
-	mutation := newGateKeyMutation(c.config, OpDelete)
-	return &GateKeyDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// DeleteOne returns a builder for deleting the given entity.
-func (c *GateKeyClient) DeleteOne(_m *GateKey) *GateKeyDeleteOne {
-	return c.DeleteOneID(_m.ID)
-}
-
-// DeleteOneID returns a builder for deleting the given entity by its id.
-func (c *GateKeyClient) DeleteOneID(id string) *GateKeyDeleteOne {
-	builder := c.Delete().Where(gatekey.ID(id))
-	builder.mutation.id = &id
-	builder.mutation.op = OpDeleteOne
-	return &GateKeyDeleteOne{builder}
 }
 
 // Query returns a query builder for GateKey.
@@ -676,29 +406,9 @@ func (c *GateKeyClient) GetX(ctx context.Context, id string) *GateKey {
 	return obj
 }
 
-// Hooks returns the client hooks.
-func (c *GateKeyClient) Hooks() []Hook {
-	return c.hooks.GateKey
-}
-
 // Interceptors returns the client interceptors.
 func (c *GateKeyClient) Interceptors() []Interceptor {
 	return c.inters.GateKey
-}
-
-func (c *GateKeyClient) mutate(ctx context.Context, m *GateKeyMutation) (Value, error) {
-	switch m.Op() {
-	case OpCreate:
-		return (&GateKeyCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdate:
-		return (&GateKeyUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdateOne:
-		return (&GateKeyUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpDelete, OpDeleteOne:
-		return (&GateKeyDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
-	default:
-		return nil, fmt.Errorf("ent: unknown GateKey mutation op: %q", m.Op())
-	}
 }
 
 // InstanceClient is a client for the Instance schema.
@@ -711,79 +421,10 @@ func NewInstanceClient(c config) *InstanceClient {
 	return &InstanceClient{config: c}
 }
 
-// Use adds a list of mutation hooks to the hooks stack.
-// A call to `Use(f, g, h)` equals to `instance.Hooks(f(g(h())))`.
-func (c *InstanceClient) Use(hooks ...Hook) {
-	c.hooks.Instance = append(c.hooks.Instance, hooks...)
-}
-
 // Intercept adds a list of query interceptors to the interceptors stack.
 // A call to `Intercept(f, g, h)` equals to `instance.Intercept(f(g(h())))`.
 func (c *InstanceClient) Intercept(interceptors ...Interceptor) {
 	c.inters.Instance = append(c.inters.Instance, interceptors...)
-}
-
-// Create returns a builder for creating a Instance entity.
-func (c *InstanceClient) Create() *InstanceCreate {
-	mutation := newInstanceMutation(c.config, OpCreate)
-	return &InstanceCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// CreateBulk returns a builder for creating a bulk of Instance entities.
-func (c *InstanceClient) CreateBulk(builders ...*InstanceCreate) *InstanceCreateBulk {
-	return &InstanceCreateBulk{config: c.config, builders: builders}
-}
-
-// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
-// a builder and applies setFunc on it.
-func (c *InstanceClient) MapCreateBulk(slice any, setFunc func(*InstanceCreate, int)) *InstanceCreateBulk {
-	rv := reflect.ValueOf(slice)
-	if rv.Kind() != reflect.Slice {
-		return &InstanceCreateBulk{err: fmt.Errorf("calling to InstanceClient.MapCreateBulk with wrong type %T, need slice", slice)}
-	}
-	builders := make([]*InstanceCreate, rv.Len())
-	for i := 0; i < rv.Len(); i++ {
-		builders[i] = c.Create()
-		setFunc(builders[i], i)
-	}
-	return &InstanceCreateBulk{config: c.config, builders: builders}
-}
-
-// Update returns an update builder for Instance.
-func (c *InstanceClient) Update() *InstanceUpdate {
-	mutation := newInstanceMutation(c.config, OpUpdate)
-	return &InstanceUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOne returns an update builder for the given entity.
-func (c *InstanceClient) UpdateOne(_m *Instance) *InstanceUpdateOne {
-	mutation := newInstanceMutation(c.config, OpUpdateOne, withInstance(_m))
-	return &InstanceUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOneID returns an update builder for the given id.
-func (c *InstanceClient) UpdateOneID(id fsm.ID) *InstanceUpdateOne {
-	mutation := newInstanceMutation(c.config, OpUpdateOne, withInstanceID(id))
-	return &InstanceUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// Delete returns a delete builder for Instance.
-func (c *InstanceClient) Delete() *InstanceDelete {
-	mutation := newInstanceMutation(c.config, OpDelete)
-	return &InstanceDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// DeleteOne returns a builder for deleting the given entity.
-func (c *InstanceClient) DeleteOne(_m *Instance) *InstanceDeleteOne {
-	return c.DeleteOneID(_m.ID)
-}
-
-// DeleteOneID returns a builder for deleting the given entity by its id.
-func (c *InstanceClient) DeleteOneID(id fsm.ID) *InstanceDeleteOne {
-	builder := c.Delete().Where(instance.ID(id))
-	builder.mutation.id = &id
-	builder.mutation.op = OpDeleteOne
-	return &InstanceDeleteOne{builder}
 }
 
 // Query returns a query builder for Instance.
@@ -866,29 +507,9 @@ func (c *InstanceClient) QuerySignals(_m *Instance) *SignalQuery {
 	return query
 }
 
-// Hooks returns the client hooks.
-func (c *InstanceClient) Hooks() []Hook {
-	return c.hooks.Instance
-}
-
 // Interceptors returns the client interceptors.
 func (c *InstanceClient) Interceptors() []Interceptor {
 	return c.inters.Instance
-}
-
-func (c *InstanceClient) mutate(ctx context.Context, m *InstanceMutation) (Value, error) {
-	switch m.Op() {
-	case OpCreate:
-		return (&InstanceCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdate:
-		return (&InstanceUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdateOne:
-		return (&InstanceUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpDelete, OpDeleteOne:
-		return (&InstanceDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
-	default:
-		return nil, fmt.Errorf("ent: unknown Instance mutation op: %q", m.Op())
-	}
 }
 
 // KeptSignalClient is a client for the KeptSignal schema.
@@ -901,79 +522,10 @@ func NewKeptSignalClient(c config) *KeptSignalClient {
 	return &KeptSignalClient{config: c}
 }
 
-// Use adds a list of mutation hooks to the hooks stack.
-// A call to `Use(f, g, h)` equals to `keptsignal.Hooks(f(g(h())))`.
-func (c *KeptSignalClient) Use(hooks ...Hook) {
-	c.hooks.KeptSignal = append(c.hooks.KeptSignal, hooks...)
-}
-
 // Intercept adds a list of query interceptors to the interceptors stack.
 // A call to `Intercept(f, g, h)` equals to `keptsignal.Intercept(f(g(h())))`.
 func (c *KeptSignalClient) Intercept(interceptors ...Interceptor) {
 	c.inters.KeptSignal = append(c.inters.KeptSignal, interceptors...)
-}
-
-// Create returns a builder for creating a KeptSignal entity.
-func (c *KeptSignalClient) Create() *KeptSignalCreate {
-	mutation := newKeptSignalMutation(c.config, OpCreate)
-	return &KeptSignalCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// CreateBulk returns a builder for creating a bulk of KeptSignal entities.
-func (c *KeptSignalClient) CreateBulk(builders ...*KeptSignalCreate) *KeptSignalCreateBulk {
-	return &KeptSignalCreateBulk{config: c.config, builders: builders}
-}
-
-// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
-// a builder and applies setFunc on it.
-func (c *KeptSignalClient) MapCreateBulk(slice any, setFunc func(*KeptSignalCreate, int)) *KeptSignalCreateBulk {
-	rv := reflect.ValueOf(slice)
-	if rv.Kind() != reflect.Slice {
-		return &KeptSignalCreateBulk{err: fmt.Errorf("calling to KeptSignalClient.MapCreateBulk with wrong type %T, need slice", slice)}
-	}
-	builders := make([]*KeptSignalCreate, rv.Len())
-	for i := 0; i < rv.Len(); i++ {
-		builders[i] = c.Create()
-		setFunc(builders[i], i)
-	}
-	return &KeptSignalCreateBulk{config: c.config, builders: builders}
-}
-
-// Update returns an update builder for KeptSignal.
-func (c *KeptSignalClient) Update() *KeptSignalUpdate {
-	mutation := newKeptSignalMutation(c.config, OpUpdate)
-	return &KeptSignalUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOne returns an update builder for the given entity.
-func (c *KeptSignalClient) UpdateOne(_m *KeptSignal) *KeptSignalUpdateOne {
-	mutation := newKeptSignalMutation(c.config, OpUpdateOne, withKeptSignal(_m))
-	return &KeptSignalUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOneID returns an update builder for the given id.
-func (c *KeptSignalClient) UpdateOneID(id int64) *KeptSignalUpdateOne {
-	mutation := newKeptSignalMutation(c.config, OpUpdateOne, withKeptSignalID(id))
-	return &KeptSignalUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// Delete returns a delete builder for KeptSignal.
-func (c *KeptSignalClient) Delete() *KeptSignalDelete {
-	mutation := newKeptSignalMutation(c.config, OpDelete)
-	return &KeptSignalDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// DeleteOne returns a builder for deleting the given entity.
-func (c *KeptSignalClient) DeleteOne(_m *KeptSignal) *KeptSignalDeleteOne {
-	return c.DeleteOneID(_m.ID)
-}
-
-// DeleteOneID returns a builder for deleting the given entity by its id.
-func (c *KeptSignalClient) DeleteOneID(id int64) *KeptSignalDeleteOne {
-	builder := c.Delete().Where(keptsignal.ID(id))
-	builder.mutation.id = &id
-	builder.mutation.op = OpDeleteOne
-	return &KeptSignalDeleteOne{builder}
 }
 
 // Query returns a query builder for KeptSignal.
@@ -999,29 +551,9 @@ func (c *KeptSignalClient) GetX(ctx context.Context, id int64) *KeptSignal {
 	return obj
 }
 
-// Hooks returns the client hooks.
-func (c *KeptSignalClient) Hooks() []Hook {
-	return c.hooks.KeptSignal
-}
-
 // Interceptors returns the client interceptors.
 func (c *KeptSignalClient) Interceptors() []Interceptor {
 	return c.inters.KeptSignal
-}
-
-func (c *KeptSignalClient) mutate(ctx context.Context, m *KeptSignalMutation) (Value, error) {
-	switch m.Op() {
-	case OpCreate:
-		return (&KeptSignalCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdate:
-		return (&KeptSignalUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdateOne:
-		return (&KeptSignalUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpDelete, OpDeleteOne:
-		return (&KeptSignalDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
-	default:
-		return nil, fmt.Errorf("ent: unknown KeptSignal mutation op: %q", m.Op())
-	}
 }
 
 // LostClaimClient is a client for the LostClaim schema.
@@ -1034,79 +566,10 @@ func NewLostClaimClient(c config) *LostClaimClient {
 	return &LostClaimClient{config: c}
 }
 
-// Use adds a list of mutation hooks to the hooks stack.
-// A call to `Use(f, g, h)` equals to `lostclaim.Hooks(f(g(h())))`.
-func (c *LostClaimClient) Use(hooks ...Hook) {
-	c.hooks.LostClaim = append(c.hooks.LostClaim, hooks...)
-}
-
 // Intercept adds a list of query interceptors to the interceptors stack.
 // A call to `Intercept(f, g, h)` equals to `lostclaim.Intercept(f(g(h())))`.
 func (c *LostClaimClient) Intercept(interceptors ...Interceptor) {
 	c.inters.LostClaim = append(c.inters.LostClaim, interceptors...)
-}
-
-// Create returns a builder for creating a LostClaim entity.
-func (c *LostClaimClient) Create() *LostClaimCreate {
-	mutation := newLostClaimMutation(c.config, OpCreate)
-	return &LostClaimCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// CreateBulk returns a builder for creating a bulk of LostClaim entities.
-func (c *LostClaimClient) CreateBulk(builders ...*LostClaimCreate) *LostClaimCreateBulk {
-	return &LostClaimCreateBulk{config: c.config, builders: builders}
-}
-
-// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
-// a builder and applies setFunc on it.
-func (c *LostClaimClient) MapCreateBulk(slice any, setFunc func(*LostClaimCreate, int)) *LostClaimCreateBulk {
-	rv := reflect.ValueOf(slice)
-	if rv.Kind() != reflect.Slice {
-		return &LostClaimCreateBulk{err: fmt.Errorf("calling to LostClaimClient.MapCreateBulk with wrong type %T, need slice", slice)}
-	}
-	builders := make([]*LostClaimCreate, rv.Len())
-	for i := 0; i < rv.Len(); i++ {
-		builders[i] = c.Create()
-		setFunc(builders[i], i)
-	}
-	return &LostClaimCreateBulk{config: c.config, builders: builders}
-}
-
-// Update returns an update builder for LostClaim.
-func (c *LostClaimClient) Update() *LostClaimUpdate {
-	mutation := newLostClaimMutation(c.config, OpUpdate)
-	return &LostClaimUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOne returns an update builder for the given entity.
-func (c *LostClaimClient) UpdateOne(_m *LostClaim) *LostClaimUpdateOne {
-	mutation := newLostClaimMutation(c.config, OpUpdateOne, withLostClaim(_m))
-	return &LostClaimUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOneID returns an update builder for the given id.
-func (c *LostClaimClient) UpdateOneID(id uuid.UUID) *LostClaimUpdateOne {
-	mutation := newLostClaimMutation(c.config, OpUpdateOne, withLostClaimID(id))
-	return &LostClaimUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// Delete returns a delete builder for LostClaim.
-func (c *LostClaimClient) Delete() *LostClaimDelete {
-	mutation := newLostClaimMutation(c.config, OpDelete)
-	return &LostClaimDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// DeleteOne returns a builder for deleting the given entity.
-func (c *LostClaimClient) DeleteOne(_m *LostClaim) *LostClaimDeleteOne {
-	return c.DeleteOneID(_m.ID)
-}
-
-// DeleteOneID returns a builder for deleting the given entity by its id.
-func (c *LostClaimClient) DeleteOneID(id uuid.UUID) *LostClaimDeleteOne {
-	builder := c.Delete().Where(lostclaim.ID(id))
-	builder.mutation.id = &id
-	builder.mutation.op = OpDeleteOne
-	return &LostClaimDeleteOne{builder}
 }
 
 // Query returns a query builder for LostClaim.
@@ -1132,29 +595,39 @@ func (c *LostClaimClient) GetX(ctx context.Context, id uuid.UUID) *LostClaim {
 	return obj
 }
 
-// Hooks returns the client hooks.
-func (c *LostClaimClient) Hooks() []Hook {
-	return c.hooks.LostClaim
-}
-
 // Interceptors returns the client interceptors.
 func (c *LostClaimClient) Interceptors() []Interceptor {
 	return c.inters.LostClaim
 }
 
-func (c *LostClaimClient) mutate(ctx context.Context, m *LostClaimMutation) (Value, error) {
-	switch m.Op() {
-	case OpCreate:
-		return (&LostClaimCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdate:
-		return (&LostClaimUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdateOne:
-		return (&LostClaimUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpDelete, OpDeleteOne:
-		return (&LostClaimDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
-	default:
-		return nil, fmt.Errorf("ent: unknown LostClaim mutation op: %q", m.Op())
+// NodeEdgeClient is a client for the NodeEdge schema.
+type NodeEdgeClient struct {
+	config
+}
+
+// NewNodeEdgeClient returns a client for the NodeEdge from the given config.
+func NewNodeEdgeClient(c config) *NodeEdgeClient {
+	return &NodeEdgeClient{config: c}
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `nodeedge.Intercept(f(g(h())))`.
+func (c *NodeEdgeClient) Intercept(interceptors ...Interceptor) {
+	c.inters.NodeEdge = append(c.inters.NodeEdge, interceptors...)
+}
+
+// Query returns a query builder for NodeEdge.
+func (c *NodeEdgeClient) Query() *NodeEdgeQuery {
+	return &NodeEdgeQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeNodeEdge},
+		inters: c.Interceptors(),
 	}
+}
+
+// Interceptors returns the client interceptors.
+func (c *NodeEdgeClient) Interceptors() []Interceptor {
+	return c.inters.NodeEdge
 }
 
 // PausedQueueClient is a client for the PausedQueue schema.
@@ -1167,79 +640,10 @@ func NewPausedQueueClient(c config) *PausedQueueClient {
 	return &PausedQueueClient{config: c}
 }
 
-// Use adds a list of mutation hooks to the hooks stack.
-// A call to `Use(f, g, h)` equals to `pausedqueue.Hooks(f(g(h())))`.
-func (c *PausedQueueClient) Use(hooks ...Hook) {
-	c.hooks.PausedQueue = append(c.hooks.PausedQueue, hooks...)
-}
-
 // Intercept adds a list of query interceptors to the interceptors stack.
 // A call to `Intercept(f, g, h)` equals to `pausedqueue.Intercept(f(g(h())))`.
 func (c *PausedQueueClient) Intercept(interceptors ...Interceptor) {
 	c.inters.PausedQueue = append(c.inters.PausedQueue, interceptors...)
-}
-
-// Create returns a builder for creating a PausedQueue entity.
-func (c *PausedQueueClient) Create() *PausedQueueCreate {
-	mutation := newPausedQueueMutation(c.config, OpCreate)
-	return &PausedQueueCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// CreateBulk returns a builder for creating a bulk of PausedQueue entities.
-func (c *PausedQueueClient) CreateBulk(builders ...*PausedQueueCreate) *PausedQueueCreateBulk {
-	return &PausedQueueCreateBulk{config: c.config, builders: builders}
-}
-
-// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
-// a builder and applies setFunc on it.
-func (c *PausedQueueClient) MapCreateBulk(slice any, setFunc func(*PausedQueueCreate, int)) *PausedQueueCreateBulk {
-	rv := reflect.ValueOf(slice)
-	if rv.Kind() != reflect.Slice {
-		return &PausedQueueCreateBulk{err: fmt.Errorf("calling to PausedQueueClient.MapCreateBulk with wrong type %T, need slice", slice)}
-	}
-	builders := make([]*PausedQueueCreate, rv.Len())
-	for i := 0; i < rv.Len(); i++ {
-		builders[i] = c.Create()
-		setFunc(builders[i], i)
-	}
-	return &PausedQueueCreateBulk{config: c.config, builders: builders}
-}
-
-// Update returns an update builder for PausedQueue.
-func (c *PausedQueueClient) Update() *PausedQueueUpdate {
-	mutation := newPausedQueueMutation(c.config, OpUpdate)
-	return &PausedQueueUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOne returns an update builder for the given entity.
-func (c *PausedQueueClient) UpdateOne(_m *PausedQueue) *PausedQueueUpdateOne {
-	mutation := newPausedQueueMutation(c.config, OpUpdateOne, withPausedQueue(_m))
-	return &PausedQueueUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOneID returns an update builder for the given id.
-func (c *PausedQueueClient) UpdateOneID(id string) *PausedQueueUpdateOne {
-	mutation := newPausedQueueMutation(c.config, OpUpdateOne, withPausedQueueID(id))
-	return &PausedQueueUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// Delete returns a delete builder for PausedQueue.
-func (c *PausedQueueClient) Delete() *PausedQueueDelete {
-	mutation := newPausedQueueMutation(c.config, OpDelete)
-	return &PausedQueueDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// DeleteOne returns a builder for deleting the given entity.
-func (c *PausedQueueClient) DeleteOne(_m *PausedQueue) *PausedQueueDeleteOne {
-	return c.DeleteOneID(_m.ID)
-}
-
-// DeleteOneID returns a builder for deleting the given entity by its id.
-func (c *PausedQueueClient) DeleteOneID(id string) *PausedQueueDeleteOne {
-	builder := c.Delete().Where(pausedqueue.ID(id))
-	builder.mutation.id = &id
-	builder.mutation.op = OpDeleteOne
-	return &PausedQueueDeleteOne{builder}
 }
 
 // Query returns a query builder for PausedQueue.
@@ -1265,29 +669,9 @@ func (c *PausedQueueClient) GetX(ctx context.Context, id string) *PausedQueue {
 	return obj
 }
 
-// Hooks returns the client hooks.
-func (c *PausedQueueClient) Hooks() []Hook {
-	return c.hooks.PausedQueue
-}
-
 // Interceptors returns the client interceptors.
 func (c *PausedQueueClient) Interceptors() []Interceptor {
 	return c.inters.PausedQueue
-}
-
-func (c *PausedQueueClient) mutate(ctx context.Context, m *PausedQueueMutation) (Value, error) {
-	switch m.Op() {
-	case OpCreate:
-		return (&PausedQueueCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdate:
-		return (&PausedQueueUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdateOne:
-		return (&PausedQueueUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpDelete, OpDeleteOne:
-		return (&PausedQueueDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
-	default:
-		return nil, fmt.Errorf("ent: unknown PausedQueue mutation op: %q", m.Op())
-	}
 }
 
 // RecordedMachineClient is a client for the RecordedMachine schema.
@@ -1300,79 +684,10 @@ func NewRecordedMachineClient(c config) *RecordedMachineClient {
 	return &RecordedMachineClient{config: c}
 }
 
-// Use adds a list of mutation hooks to the hooks stack.
-// A call to `Use(f, g, h)` equals to `recordedmachine.Hooks(f(g(h())))`.
-func (c *RecordedMachineClient) Use(hooks ...Hook) {
-	c.hooks.RecordedMachine = append(c.hooks.RecordedMachine, hooks...)
-}
-
 // Intercept adds a list of query interceptors to the interceptors stack.
 // A call to `Intercept(f, g, h)` equals to `recordedmachine.Intercept(f(g(h())))`.
 func (c *RecordedMachineClient) Intercept(interceptors ...Interceptor) {
 	c.inters.RecordedMachine = append(c.inters.RecordedMachine, interceptors...)
-}
-
-// Create returns a builder for creating a RecordedMachine entity.
-func (c *RecordedMachineClient) Create() *RecordedMachineCreate {
-	mutation := newRecordedMachineMutation(c.config, OpCreate)
-	return &RecordedMachineCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// CreateBulk returns a builder for creating a bulk of RecordedMachine entities.
-func (c *RecordedMachineClient) CreateBulk(builders ...*RecordedMachineCreate) *RecordedMachineCreateBulk {
-	return &RecordedMachineCreateBulk{config: c.config, builders: builders}
-}
-
-// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
-// a builder and applies setFunc on it.
-func (c *RecordedMachineClient) MapCreateBulk(slice any, setFunc func(*RecordedMachineCreate, int)) *RecordedMachineCreateBulk {
-	rv := reflect.ValueOf(slice)
-	if rv.Kind() != reflect.Slice {
-		return &RecordedMachineCreateBulk{err: fmt.Errorf("calling to RecordedMachineClient.MapCreateBulk with wrong type %T, need slice", slice)}
-	}
-	builders := make([]*RecordedMachineCreate, rv.Len())
-	for i := 0; i < rv.Len(); i++ {
-		builders[i] = c.Create()
-		setFunc(builders[i], i)
-	}
-	return &RecordedMachineCreateBulk{config: c.config, builders: builders}
-}
-
-// Update returns an update builder for RecordedMachine.
-func (c *RecordedMachineClient) Update() *RecordedMachineUpdate {
-	mutation := newRecordedMachineMutation(c.config, OpUpdate)
-	return &RecordedMachineUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOne returns an update builder for the given entity.
-func (c *RecordedMachineClient) UpdateOne(_m *RecordedMachine) *RecordedMachineUpdateOne {
-	mutation := newRecordedMachineMutation(c.config, OpUpdateOne, withRecordedMachine(_m))
-	return &RecordedMachineUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOneID returns an update builder for the given id.
-func (c *RecordedMachineClient) UpdateOneID(id string) *RecordedMachineUpdateOne {
-	mutation := newRecordedMachineMutation(c.config, OpUpdateOne, withRecordedMachineID(id))
-	return &RecordedMachineUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// Delete returns a delete builder for RecordedMachine.
-func (c *RecordedMachineClient) Delete() *RecordedMachineDelete {
-	mutation := newRecordedMachineMutation(c.config, OpDelete)
-	return &RecordedMachineDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// DeleteOne returns a builder for deleting the given entity.
-func (c *RecordedMachineClient) DeleteOne(_m *RecordedMachine) *RecordedMachineDeleteOne {
-	return c.DeleteOneID(_m.ID)
-}
-
-// DeleteOneID returns a builder for deleting the given entity by its id.
-func (c *RecordedMachineClient) DeleteOneID(id string) *RecordedMachineDeleteOne {
-	builder := c.Delete().Where(recordedmachine.ID(id))
-	builder.mutation.id = &id
-	builder.mutation.op = OpDeleteOne
-	return &RecordedMachineDeleteOne{builder}
 }
 
 // Query returns a query builder for RecordedMachine.
@@ -1398,29 +713,9 @@ func (c *RecordedMachineClient) GetX(ctx context.Context, id string) *RecordedMa
 	return obj
 }
 
-// Hooks returns the client hooks.
-func (c *RecordedMachineClient) Hooks() []Hook {
-	return c.hooks.RecordedMachine
-}
-
 // Interceptors returns the client interceptors.
 func (c *RecordedMachineClient) Interceptors() []Interceptor {
 	return c.inters.RecordedMachine
-}
-
-func (c *RecordedMachineClient) mutate(ctx context.Context, m *RecordedMachineMutation) (Value, error) {
-	switch m.Op() {
-	case OpCreate:
-		return (&RecordedMachineCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdate:
-		return (&RecordedMachineUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdateOne:
-		return (&RecordedMachineUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpDelete, OpDeleteOne:
-		return (&RecordedMachineDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
-	default:
-		return nil, fmt.Errorf("ent: unknown RecordedMachine mutation op: %q", m.Op())
-	}
 }
 
 // ScheduleClient is a client for the Schedule schema.
@@ -1433,79 +728,10 @@ func NewScheduleClient(c config) *ScheduleClient {
 	return &ScheduleClient{config: c}
 }
 
-// Use adds a list of mutation hooks to the hooks stack.
-// A call to `Use(f, g, h)` equals to `schedule.Hooks(f(g(h())))`.
-func (c *ScheduleClient) Use(hooks ...Hook) {
-	c.hooks.Schedule = append(c.hooks.Schedule, hooks...)
-}
-
 // Intercept adds a list of query interceptors to the interceptors stack.
 // A call to `Intercept(f, g, h)` equals to `schedule.Intercept(f(g(h())))`.
 func (c *ScheduleClient) Intercept(interceptors ...Interceptor) {
 	c.inters.Schedule = append(c.inters.Schedule, interceptors...)
-}
-
-// Create returns a builder for creating a Schedule entity.
-func (c *ScheduleClient) Create() *ScheduleCreate {
-	mutation := newScheduleMutation(c.config, OpCreate)
-	return &ScheduleCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// CreateBulk returns a builder for creating a bulk of Schedule entities.
-func (c *ScheduleClient) CreateBulk(builders ...*ScheduleCreate) *ScheduleCreateBulk {
-	return &ScheduleCreateBulk{config: c.config, builders: builders}
-}
-
-// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
-// a builder and applies setFunc on it.
-func (c *ScheduleClient) MapCreateBulk(slice any, setFunc func(*ScheduleCreate, int)) *ScheduleCreateBulk {
-	rv := reflect.ValueOf(slice)
-	if rv.Kind() != reflect.Slice {
-		return &ScheduleCreateBulk{err: fmt.Errorf("calling to ScheduleClient.MapCreateBulk with wrong type %T, need slice", slice)}
-	}
-	builders := make([]*ScheduleCreate, rv.Len())
-	for i := 0; i < rv.Len(); i++ {
-		builders[i] = c.Create()
-		setFunc(builders[i], i)
-	}
-	return &ScheduleCreateBulk{config: c.config, builders: builders}
-}
-
-// Update returns an update builder for Schedule.
-func (c *ScheduleClient) Update() *ScheduleUpdate {
-	mutation := newScheduleMutation(c.config, OpUpdate)
-	return &ScheduleUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOne returns an update builder for the given entity.
-func (c *ScheduleClient) UpdateOne(_m *Schedule) *ScheduleUpdateOne {
-	mutation := newScheduleMutation(c.config, OpUpdateOne, withSchedule(_m))
-	return &ScheduleUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOneID returns an update builder for the given id.
-func (c *ScheduleClient) UpdateOneID(id string) *ScheduleUpdateOne {
-	mutation := newScheduleMutation(c.config, OpUpdateOne, withScheduleID(id))
-	return &ScheduleUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// Delete returns a delete builder for Schedule.
-func (c *ScheduleClient) Delete() *ScheduleDelete {
-	mutation := newScheduleMutation(c.config, OpDelete)
-	return &ScheduleDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// DeleteOne returns a builder for deleting the given entity.
-func (c *ScheduleClient) DeleteOne(_m *Schedule) *ScheduleDeleteOne {
-	return c.DeleteOneID(_m.ID)
-}
-
-// DeleteOneID returns a builder for deleting the given entity by its id.
-func (c *ScheduleClient) DeleteOneID(id string) *ScheduleDeleteOne {
-	builder := c.Delete().Where(schedule.ID(id))
-	builder.mutation.id = &id
-	builder.mutation.op = OpDeleteOne
-	return &ScheduleDeleteOne{builder}
 }
 
 // Query returns a query builder for Schedule.
@@ -1531,29 +757,9 @@ func (c *ScheduleClient) GetX(ctx context.Context, id string) *Schedule {
 	return obj
 }
 
-// Hooks returns the client hooks.
-func (c *ScheduleClient) Hooks() []Hook {
-	return c.hooks.Schedule
-}
-
 // Interceptors returns the client interceptors.
 func (c *ScheduleClient) Interceptors() []Interceptor {
 	return c.inters.Schedule
-}
-
-func (c *ScheduleClient) mutate(ctx context.Context, m *ScheduleMutation) (Value, error) {
-	switch m.Op() {
-	case OpCreate:
-		return (&ScheduleCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdate:
-		return (&ScheduleUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdateOne:
-		return (&ScheduleUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpDelete, OpDeleteOne:
-		return (&ScheduleDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
-	default:
-		return nil, fmt.Errorf("ent: unknown Schedule mutation op: %q", m.Op())
-	}
 }
 
 // SignalClient is a client for the Signal schema.
@@ -1566,79 +772,10 @@ func NewSignalClient(c config) *SignalClient {
 	return &SignalClient{config: c}
 }
 
-// Use adds a list of mutation hooks to the hooks stack.
-// A call to `Use(f, g, h)` equals to `signal.Hooks(f(g(h())))`.
-func (c *SignalClient) Use(hooks ...Hook) {
-	c.hooks.Signal = append(c.hooks.Signal, hooks...)
-}
-
 // Intercept adds a list of query interceptors to the interceptors stack.
 // A call to `Intercept(f, g, h)` equals to `signal.Intercept(f(g(h())))`.
 func (c *SignalClient) Intercept(interceptors ...Interceptor) {
 	c.inters.Signal = append(c.inters.Signal, interceptors...)
-}
-
-// Create returns a builder for creating a Signal entity.
-func (c *SignalClient) Create() *SignalCreate {
-	mutation := newSignalMutation(c.config, OpCreate)
-	return &SignalCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// CreateBulk returns a builder for creating a bulk of Signal entities.
-func (c *SignalClient) CreateBulk(builders ...*SignalCreate) *SignalCreateBulk {
-	return &SignalCreateBulk{config: c.config, builders: builders}
-}
-
-// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
-// a builder and applies setFunc on it.
-func (c *SignalClient) MapCreateBulk(slice any, setFunc func(*SignalCreate, int)) *SignalCreateBulk {
-	rv := reflect.ValueOf(slice)
-	if rv.Kind() != reflect.Slice {
-		return &SignalCreateBulk{err: fmt.Errorf("calling to SignalClient.MapCreateBulk with wrong type %T, need slice", slice)}
-	}
-	builders := make([]*SignalCreate, rv.Len())
-	for i := 0; i < rv.Len(); i++ {
-		builders[i] = c.Create()
-		setFunc(builders[i], i)
-	}
-	return &SignalCreateBulk{config: c.config, builders: builders}
-}
-
-// Update returns an update builder for Signal.
-func (c *SignalClient) Update() *SignalUpdate {
-	mutation := newSignalMutation(c.config, OpUpdate)
-	return &SignalUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOne returns an update builder for the given entity.
-func (c *SignalClient) UpdateOne(_m *Signal) *SignalUpdateOne {
-	mutation := newSignalMutation(c.config, OpUpdateOne, withSignal(_m))
-	return &SignalUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOneID returns an update builder for the given id.
-func (c *SignalClient) UpdateOneID(id int64) *SignalUpdateOne {
-	mutation := newSignalMutation(c.config, OpUpdateOne, withSignalID(id))
-	return &SignalUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// Delete returns a delete builder for Signal.
-func (c *SignalClient) Delete() *SignalDelete {
-	mutation := newSignalMutation(c.config, OpDelete)
-	return &SignalDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// DeleteOne returns a builder for deleting the given entity.
-func (c *SignalClient) DeleteOne(_m *Signal) *SignalDeleteOne {
-	return c.DeleteOneID(_m.ID)
-}
-
-// DeleteOneID returns a builder for deleting the given entity by its id.
-func (c *SignalClient) DeleteOneID(id int64) *SignalDeleteOne {
-	builder := c.Delete().Where(signal.ID(id))
-	builder.mutation.id = &id
-	builder.mutation.op = OpDeleteOne
-	return &SignalDeleteOne{builder}
 }
 
 // Query returns a query builder for Signal.
@@ -1683,29 +820,9 @@ func (c *SignalClient) QueryTarget(_m *Signal) *InstanceQuery {
 	return query
 }
 
-// Hooks returns the client hooks.
-func (c *SignalClient) Hooks() []Hook {
-	return c.hooks.Signal
-}
-
 // Interceptors returns the client interceptors.
 func (c *SignalClient) Interceptors() []Interceptor {
 	return c.inters.Signal
-}
-
-func (c *SignalClient) mutate(ctx context.Context, m *SignalMutation) (Value, error) {
-	switch m.Op() {
-	case OpCreate:
-		return (&SignalCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdate:
-		return (&SignalUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdateOne:
-		return (&SignalUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpDelete, OpDeleteOne:
-		return (&SignalDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
-	default:
-		return nil, fmt.Errorf("ent: unknown Signal mutation op: %q", m.Op())
-	}
 }
 
 // TransitionClient is a client for the Transition schema.
@@ -1748,79 +865,10 @@ func NewWindowClient(c config) *WindowClient {
 	return &WindowClient{config: c}
 }
 
-// Use adds a list of mutation hooks to the hooks stack.
-// A call to `Use(f, g, h)` equals to `window.Hooks(f(g(h())))`.
-func (c *WindowClient) Use(hooks ...Hook) {
-	c.hooks.Window = append(c.hooks.Window, hooks...)
-}
-
 // Intercept adds a list of query interceptors to the interceptors stack.
 // A call to `Intercept(f, g, h)` equals to `window.Intercept(f(g(h())))`.
 func (c *WindowClient) Intercept(interceptors ...Interceptor) {
 	c.inters.Window = append(c.inters.Window, interceptors...)
-}
-
-// Create returns a builder for creating a Window entity.
-func (c *WindowClient) Create() *WindowCreate {
-	mutation := newWindowMutation(c.config, OpCreate)
-	return &WindowCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// CreateBulk returns a builder for creating a bulk of Window entities.
-func (c *WindowClient) CreateBulk(builders ...*WindowCreate) *WindowCreateBulk {
-	return &WindowCreateBulk{config: c.config, builders: builders}
-}
-
-// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
-// a builder and applies setFunc on it.
-func (c *WindowClient) MapCreateBulk(slice any, setFunc func(*WindowCreate, int)) *WindowCreateBulk {
-	rv := reflect.ValueOf(slice)
-	if rv.Kind() != reflect.Slice {
-		return &WindowCreateBulk{err: fmt.Errorf("calling to WindowClient.MapCreateBulk with wrong type %T, need slice", slice)}
-	}
-	builders := make([]*WindowCreate, rv.Len())
-	for i := 0; i < rv.Len(); i++ {
-		builders[i] = c.Create()
-		setFunc(builders[i], i)
-	}
-	return &WindowCreateBulk{config: c.config, builders: builders}
-}
-
-// Update returns an update builder for Window.
-func (c *WindowClient) Update() *WindowUpdate {
-	mutation := newWindowMutation(c.config, OpUpdate)
-	return &WindowUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOne returns an update builder for the given entity.
-func (c *WindowClient) UpdateOne(_m *Window) *WindowUpdateOne {
-	mutation := newWindowMutation(c.config, OpUpdateOne, withWindow(_m))
-	return &WindowUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOneID returns an update builder for the given id.
-func (c *WindowClient) UpdateOneID(id string) *WindowUpdateOne {
-	mutation := newWindowMutation(c.config, OpUpdateOne, withWindowID(id))
-	return &WindowUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// Delete returns a delete builder for Window.
-func (c *WindowClient) Delete() *WindowDelete {
-	mutation := newWindowMutation(c.config, OpDelete)
-	return &WindowDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// DeleteOne returns a builder for deleting the given entity.
-func (c *WindowClient) DeleteOne(_m *Window) *WindowDeleteOne {
-	return c.DeleteOneID(_m.ID)
-}
-
-// DeleteOneID returns a builder for deleting the given entity by its id.
-func (c *WindowClient) DeleteOneID(id string) *WindowDeleteOne {
-	builder := c.Delete().Where(window.ID(id))
-	builder.mutation.id = &id
-	builder.mutation.op = OpDeleteOne
-	return &WindowDeleteOne{builder}
 }
 
 // Query returns a query builder for Window.
@@ -1846,29 +894,9 @@ func (c *WindowClient) GetX(ctx context.Context, id string) *Window {
 	return obj
 }
 
-// Hooks returns the client hooks.
-func (c *WindowClient) Hooks() []Hook {
-	return c.hooks.Window
-}
-
 // Interceptors returns the client interceptors.
 func (c *WindowClient) Interceptors() []Interceptor {
 	return c.inters.Window
-}
-
-func (c *WindowClient) mutate(ctx context.Context, m *WindowMutation) (Value, error) {
-	switch m.Op() {
-	case OpCreate:
-		return (&WindowCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdate:
-		return (&WindowUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdateOne:
-		return (&WindowUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpDelete, OpDeleteOne:
-		return (&WindowDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
-	default:
-		return nil, fmt.Errorf("ent: unknown Window mutation op: %q", m.Op())
-	}
 }
 
 // WorkerClient is a client for the Worker schema.
@@ -1881,79 +909,10 @@ func NewWorkerClient(c config) *WorkerClient {
 	return &WorkerClient{config: c}
 }
 
-// Use adds a list of mutation hooks to the hooks stack.
-// A call to `Use(f, g, h)` equals to `worker.Hooks(f(g(h())))`.
-func (c *WorkerClient) Use(hooks ...Hook) {
-	c.hooks.Worker = append(c.hooks.Worker, hooks...)
-}
-
 // Intercept adds a list of query interceptors to the interceptors stack.
 // A call to `Intercept(f, g, h)` equals to `worker.Intercept(f(g(h())))`.
 func (c *WorkerClient) Intercept(interceptors ...Interceptor) {
 	c.inters.Worker = append(c.inters.Worker, interceptors...)
-}
-
-// Create returns a builder for creating a Worker entity.
-func (c *WorkerClient) Create() *WorkerCreate {
-	mutation := newWorkerMutation(c.config, OpCreate)
-	return &WorkerCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// CreateBulk returns a builder for creating a bulk of Worker entities.
-func (c *WorkerClient) CreateBulk(builders ...*WorkerCreate) *WorkerCreateBulk {
-	return &WorkerCreateBulk{config: c.config, builders: builders}
-}
-
-// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
-// a builder and applies setFunc on it.
-func (c *WorkerClient) MapCreateBulk(slice any, setFunc func(*WorkerCreate, int)) *WorkerCreateBulk {
-	rv := reflect.ValueOf(slice)
-	if rv.Kind() != reflect.Slice {
-		return &WorkerCreateBulk{err: fmt.Errorf("calling to WorkerClient.MapCreateBulk with wrong type %T, need slice", slice)}
-	}
-	builders := make([]*WorkerCreate, rv.Len())
-	for i := 0; i < rv.Len(); i++ {
-		builders[i] = c.Create()
-		setFunc(builders[i], i)
-	}
-	return &WorkerCreateBulk{config: c.config, builders: builders}
-}
-
-// Update returns an update builder for Worker.
-func (c *WorkerClient) Update() *WorkerUpdate {
-	mutation := newWorkerMutation(c.config, OpUpdate)
-	return &WorkerUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOne returns an update builder for the given entity.
-func (c *WorkerClient) UpdateOne(_m *Worker) *WorkerUpdateOne {
-	mutation := newWorkerMutation(c.config, OpUpdateOne, withWorker(_m))
-	return &WorkerUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// UpdateOneID returns an update builder for the given id.
-func (c *WorkerClient) UpdateOneID(id uuid.UUID) *WorkerUpdateOne {
-	mutation := newWorkerMutation(c.config, OpUpdateOne, withWorkerID(id))
-	return &WorkerUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// Delete returns a delete builder for Worker.
-func (c *WorkerClient) Delete() *WorkerDelete {
-	mutation := newWorkerMutation(c.config, OpDelete)
-	return &WorkerDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
-}
-
-// DeleteOne returns a builder for deleting the given entity.
-func (c *WorkerClient) DeleteOne(_m *Worker) *WorkerDeleteOne {
-	return c.DeleteOneID(_m.ID)
-}
-
-// DeleteOneID returns a builder for deleting the given entity by its id.
-func (c *WorkerClient) DeleteOneID(id uuid.UUID) *WorkerDeleteOne {
-	builder := c.Delete().Where(worker.ID(id))
-	builder.mutation.id = &id
-	builder.mutation.op = OpDeleteOne
-	return &WorkerDeleteOne{builder}
 }
 
 // Query returns a query builder for Worker.
@@ -1979,40 +938,19 @@ func (c *WorkerClient) GetX(ctx context.Context, id uuid.UUID) *Worker {
 	return obj
 }
 
-// Hooks returns the client hooks.
-func (c *WorkerClient) Hooks() []Hook {
-	return c.hooks.Worker
-}
-
 // Interceptors returns the client interceptors.
 func (c *WorkerClient) Interceptors() []Interceptor {
 	return c.inters.Worker
 }
 
-func (c *WorkerClient) mutate(ctx context.Context, m *WorkerMutation) (Value, error) {
-	switch m.Op() {
-	case OpCreate:
-		return (&WorkerCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdate:
-		return (&WorkerUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpUpdateOne:
-		return (&WorkerUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
-	case OpDelete, OpDeleteOne:
-		return (&WorkerDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
-	default:
-		return nil, fmt.Errorf("ent: unknown Worker mutation op: %q", m.Op())
-	}
-}
-
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Definition, Gate, GateKey, Instance, KeptSignal, LostClaim, PausedQueue,
-		RecordedMachine, Schedule, Signal, Window, Worker []ent.Hook
 	}
 	inters struct {
-		Definition, Gate, GateKey, Instance, KeptSignal, LostClaim, PausedQueue,
-		RecordedMachine, Schedule, Signal, Transition, Window, Worker []ent.Interceptor
+		Definition, Gate, GateKey, Instance, KeptSignal, LostClaim, NodeEdge,
+		PausedQueue, RecordedMachine, Schedule, Signal, Transition, Window,
+		Worker []ent.Interceptor
 	}
 )
 

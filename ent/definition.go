@@ -111,13 +111,6 @@ func (_m *Definition) Value(name string) (ent.Value, error) {
 	return _m.selectValues.Get(name)
 }
 
-// Update returns a builder for updating this Definition.
-// Note that you need to call Definition.Unwrap() before calling this method if this Definition
-// was returned from a transaction, and the transaction was committed or rolled back.
-func (_m *Definition) Update() *DefinitionUpdateOne {
-	return NewDefinitionClient(_m.config).UpdateOne(_m)
-}
-
 // Unwrap unwraps the Definition entity that was returned from a transaction after it was closed,
 // so that all future queries will be executed through the driver which created the transaction.
 func (_m *Definition) Unwrap() *Definition {

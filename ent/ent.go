@@ -18,6 +18,7 @@ import (
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/keptsignal"
 	"github.com/gendurable/gendurable/ent/lostclaim"
+	"github.com/gendurable/gendurable/ent/nodeedge"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/recordedmachine"
 	"github.com/gendurable/gendurable/ent/schedule"
@@ -91,6 +92,7 @@ func checkColumn(t, c string) error {
 			instance.Table:        instance.ValidColumn,
 			keptsignal.Table:      keptsignal.ValidColumn,
 			lostclaim.Table:       lostclaim.ValidColumn,
+			nodeedge.Table:        nodeedge.ValidColumn,
 			pausedqueue.Table:     pausedqueue.ValidColumn,
 			recordedmachine.Table: recordedmachine.ValidColumn,
 			schedule.Table:        schedule.ValidColumn,

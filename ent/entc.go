@@ -14,16 +14,6 @@ import (
 	"entgo.io/ent/entc/gen"
 )
 
-// migrateApart generates package ent/migrate, which the client would import otherwise. It links all
-// of Atlas with the drivers of its databases, and only internal/ddl needs it.
-var migrateApart = gen.Feature{
-	Name: "migrate/apart",
-	GraphTemplates: []gen.GraphTemplate{
-		{Name: "migrate", Format: "migrate/migrate.go"},
-		{Name: "schema", Format: "migrate/schema.go"},
-	},
-}
-
 func main() {
 	sql, err := gen.NewStorage("sql")
 	if err != nil {
@@ -32,19 +22,50 @@ func main() {
 	// The client then has no field Schema, which would migrate past the versioned migrations.
 	storage := *sql
 	storage.SchemaMode &^= gen.Migrate
-	// A test's client that migrates by itself is nothing without that.
-	gen.GraphTemplates = slices.DeleteFunc(gen.GraphTemplates, func(t gen.GraphTemplate) bool { return t.Name == "enttest" })
 	err = entc.Generate("../schema", &gen.Config{
-		Target:  ".",
-		Package: "github.com/gendurable/gendurable/ent",
-		Storage: &storage,
-		Features: []gen.Feature{
-			gen.FeatureSchemaConfig,       // tables qualified with the engine's schema
-			gen.FeatureVersionedMigration, // the tables for internal/ddl
-			migrateApart,
-		},
+		Target:   ".",
+		Package:  "github.com/gendurable/gendurable/ent",
+		Storage:  &storage,
+		Features: []gen.Feature{gen.FeatureSchemaConfig}, // tables qualified with the engine's schema
+		Hooks:    []gen.Hook{inTwoPasses},
 	})
 	if err != nil {
 		log.Fatalf("generate package ent: %v", err)
 	}
+}
+
+// inTwoPasses generates the tables, then the client, from one loaded graph. It marks the schemas in
+// between, since ent describes no columns of a view, and generates no writes for one:
+//
+//   - to package ent/migrate, which internal/ddl reads, each schema is a table, also one without an
+//     id;
+//   - to the client each schema is a view, so that a write through it does not compile.
+//
+// Schemas cannot all be declared as views: ent would then load them without their ids and edges.
+func inTwoPasses(next gen.Generator) gen.Generator {
+	return gen.GenerateFunc(func(g *gen.Graph) error {
+		ofTypes, ofGraph := gen.Templates, gen.GraphTemplates
+
+		mark(g, false)
+		gen.Templates, gen.GraphTemplates = nil, []gen.GraphTemplate{{Name: "schema", Format: "migrate/schema.go"}}
+		if err := next.Generate(g); err != nil {
+			return err
+		}
+
+		mark(g, true)
+		gen.Templates, gen.GraphTemplates = ofTypes, slices.DeleteFunc(ofGraph, idle)
+		return next.Generate(g)
+	})
+}
+
+func mark(g *gen.Graph, views bool) {
+	for _, s := range g.Schemas {
+		s.View = views
+	}
+}
+
+// idle reports whether a client that only reads has no use for the file of a template: adapters for
+// hooks of mutations, defaults of Go, a test's client that migrates.
+func idle(t gen.GraphTemplate) bool {
+	return slices.Contains([]string{"hook", "runtime/ent", "runtime/pkg", "enttest"}, t.Name)
 }

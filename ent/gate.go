@@ -208,13 +208,6 @@ func (_m *Gate) Value(name string) (ent.Value, error) {
 	return _m.selectValues.Get(name)
 }
 
-// Update returns a builder for updating this Gate.
-// Note that you need to call Gate.Unwrap() before calling this method if this Gate
-// was returned from a transaction, and the transaction was committed or rolled back.
-func (_m *Gate) Update() *GateUpdateOne {
-	return NewGateClient(_m.config).UpdateOne(_m)
-}
-
 // Unwrap unwraps the Gate entity that was returned from a transaction after it was closed,
 // so that all future queries will be executed through the driver which created the transaction.
 func (_m *Gate) Unwrap() *Gate {

@@ -118,13 +118,6 @@ func (_m *GateKey) Value(name string) (ent.Value, error) {
 	return _m.selectValues.Get(name)
 }
 
-// Update returns a builder for updating this GateKey.
-// Note that you need to call GateKey.Unwrap() before calling this method if this GateKey
-// was returned from a transaction, and the transaction was committed or rolled back.
-func (_m *GateKey) Update() *GateKeyUpdateOne {
-	return NewGateKeyClient(_m.config).UpdateOne(_m)
-}
-
 // Unwrap unwraps the GateKey entity that was returned from a transaction after it was closed,
 // so that all future queries will be executed through the driver which created the transaction.
 func (_m *GateKey) Unwrap() *GateKey {

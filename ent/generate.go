@@ -2,8 +2,8 @@
 // signals.
 //
 // Everything but generate.go, entc.go and instance/json.go, which has predicates on documents, is
-// generated from package schema by go generate, and never edited by hand. Mutations through this
-// client would bypass the fences; the engine hands it out for reading.
+// generated from package schema by go generate, and never edited by hand. The client has no writes:
+// they would bypass the fences.
 package ent
 
 //go:generate go run entc.go

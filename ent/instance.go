@@ -684,13 +684,6 @@ func (_m *Instance) QuerySignals() *SignalQuery {
 	return NewInstanceClient(_m.config).QuerySignals(_m)
 }
 
-// Update returns a builder for updating this Instance.
-// Note that you need to call Instance.Unwrap() before calling this method if this Instance
-// was returned from a transaction, and the transaction was committed or rolled back.
-func (_m *Instance) Update() *InstanceUpdateOne {
-	return NewInstanceClient(_m.config).UpdateOne(_m)
-}
-
 // Unwrap unwraps the Instance entity that was returned from a transaction after it was closed,
 // so that all future queries will be executed through the driver which created the transaction.
 func (_m *Instance) Unwrap() *Instance {

@@ -129,13 +129,6 @@ func (_m *KeptSignal) Value(name string) (ent.Value, error) {
 	return _m.selectValues.Get(name)
 }
 
-// Update returns a builder for updating this KeptSignal.
-// Note that you need to call KeptSignal.Unwrap() before calling this method if this KeptSignal
-// was returned from a transaction, and the transaction was committed or rolled back.
-func (_m *KeptSignal) Update() *KeptSignalUpdateOne {
-	return NewKeptSignalClient(_m.config).UpdateOne(_m)
-}
-
 // Unwrap unwraps the KeptSignal entity that was returned from a transaction after it was closed,
 // so that all future queries will be executed through the driver which created the transaction.
 func (_m *KeptSignal) Unwrap() *KeptSignal {

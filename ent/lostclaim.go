@@ -100,13 +100,6 @@ func (_m *LostClaim) Value(name string) (ent.Value, error) {
 	return _m.selectValues.Get(name)
 }
 
-// Update returns a builder for updating this LostClaim.
-// Note that you need to call LostClaim.Unwrap() before calling this method if this LostClaim
-// was returned from a transaction, and the transaction was committed or rolled back.
-func (_m *LostClaim) Update() *LostClaimUpdateOne {
-	return NewLostClaimClient(_m.config).UpdateOne(_m)
-}
-
 // Unwrap unwraps the LostClaim entity that was returned from a transaction after it was closed,
 // so that all future queries will be executed through the driver which created the transaction.
 func (_m *LostClaim) Unwrap() *LostClaim {

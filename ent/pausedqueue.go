@@ -72,13 +72,6 @@ func (_m *PausedQueue) Value(name string) (ent.Value, error) {
 	return _m.selectValues.Get(name)
 }
 
-// Update returns a builder for updating this PausedQueue.
-// Note that you need to call PausedQueue.Unwrap() before calling this method if this PausedQueue
-// was returned from a transaction, and the transaction was committed or rolled back.
-func (_m *PausedQueue) Update() *PausedQueueUpdateOne {
-	return NewPausedQueueClient(_m.config).UpdateOne(_m)
-}
-
 // Unwrap unwraps the PausedQueue entity that was returned from a transaction after it was closed,
 // so that all future queries will be executed through the driver which created the transaction.
 func (_m *PausedQueue) Unwrap() *PausedQueue {

@@ -71,13 +71,6 @@ func (_m *RecordedMachine) Value(name string) (ent.Value, error) {
 	return _m.selectValues.Get(name)
 }
 
-// Update returns a builder for updating this RecordedMachine.
-// Note that you need to call RecordedMachine.Unwrap() before calling this method if this RecordedMachine
-// was returned from a transaction, and the transaction was committed or rolled back.
-func (_m *RecordedMachine) Update() *RecordedMachineUpdateOne {
-	return NewRecordedMachineClient(_m.config).UpdateOne(_m)
-}
-
 // Unwrap unwraps the RecordedMachine entity that was returned from a transaction after it was closed,
 // so that all future queries will be executed through the driver which created the transaction.
 func (_m *RecordedMachine) Unwrap() *RecordedMachine {

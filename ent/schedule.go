@@ -163,13 +163,6 @@ func (_m *Schedule) Value(name string) (ent.Value, error) {
 	return _m.selectValues.Get(name)
 }
 
-// Update returns a builder for updating this Schedule.
-// Note that you need to call Schedule.Unwrap() before calling this method if this Schedule
-// was returned from a transaction, and the transaction was committed or rolled back.
-func (_m *Schedule) Update() *ScheduleUpdateOne {
-	return NewScheduleClient(_m.config).UpdateOne(_m)
-}
-
 // Unwrap unwraps the Schedule entity that was returned from a transaction after it was closed,
 // so that all future queries will be executed through the driver which created the transaction.
 func (_m *Schedule) Unwrap() *Schedule {

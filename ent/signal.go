@@ -160,13 +160,6 @@ func (_m *Signal) QueryTarget() *InstanceQuery {
 	return NewSignalClient(_m.config).QueryTarget(_m)
 }
 
-// Update returns a builder for updating this Signal.
-// Note that you need to call Signal.Unwrap() before calling this method if this Signal
-// was returned from a transaction, and the transaction was committed or rolled back.
-func (_m *Signal) Update() *SignalUpdateOne {
-	return NewSignalClient(_m.config).UpdateOne(_m)
-}
-
 // Unwrap unwraps the Signal entity that was returned from a transaction after it was closed,
 // so that all future queries will be executed through the driver which created the transaction.
 func (_m *Signal) Unwrap() *Signal {

@@ -24,6 +24,8 @@ type Tx struct {
 	KeptSignal *KeptSignalClient
 	// LostClaim is the client for interacting with the LostClaim builders.
 	LostClaim *LostClaimClient
+	// NodeEdge is the client for interacting with the NodeEdge builders.
+	NodeEdge *NodeEdgeClient
 	// PausedQueue is the client for interacting with the PausedQueue builders.
 	PausedQueue *PausedQueueClient
 	// RecordedMachine is the client for interacting with the RecordedMachine builders.
@@ -175,6 +177,7 @@ func (tx *Tx) init() {
 	tx.Instance = NewInstanceClient(tx.config)
 	tx.KeptSignal = NewKeptSignalClient(tx.config)
 	tx.LostClaim = NewLostClaimClient(tx.config)
+	tx.NodeEdge = NewNodeEdgeClient(tx.config)
 	tx.PausedQueue = NewPausedQueueClient(tx.config)
 	tx.RecordedMachine = NewRecordedMachineClient(tx.config)
 	tx.Schedule = NewScheduleClient(tx.config)

@@ -102,13 +102,6 @@ func (_m *Window) Value(name string) (ent.Value, error) {
 	return _m.selectValues.Get(name)
 }
 
-// Update returns a builder for updating this Window.
-// Note that you need to call Window.Unwrap() before calling this method if this Window
-// was returned from a transaction, and the transaction was committed or rolled back.
-func (_m *Window) Update() *WindowUpdateOne {
-	return NewWindowClient(_m.config).UpdateOne(_m)
-}
-
 // Unwrap unwraps the Window entity that was returned from a transaction after it was closed,
 // so that all future queries will be executed through the driver which created the transaction.
 func (_m *Window) Unwrap() *Window {

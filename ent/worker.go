@@ -159,13 +159,6 @@ func (_m *Worker) Value(name string) (ent.Value, error) {
 	return _m.selectValues.Get(name)
 }
 
-// Update returns a builder for updating this Worker.
-// Note that you need to call Worker.Unwrap() before calling this method if this Worker
-// was returned from a transaction, and the transaction was committed or rolled back.
-func (_m *Worker) Update() *WorkerUpdateOne {
-	return NewWorkerClient(_m.config).UpdateOne(_m)
-}
-
 // Unwrap unwraps the Worker entity that was returned from a transaction after it was closed,
 // so that all future queries will be executed through the driver which created the transaction.
 func (_m *Worker) Unwrap() *Worker {

@@ -36,17 +36,33 @@ func TestEveryFieldSurvivesTheDatabase(t *testing.T) {
 	require.NoError(t, err)
 	parent, err := client.Instance.Get(t.Context(), 1)
 	require.NoError(t, err)
-	written, err := client.Instance.Create().
-		SetMachine("orders").SetVersion(2).SetStep("end").SetStatus(fsm.StatusFailed).SetFailure(fsm.FailureStopped).SetFinishedAt(now).
-		SetState(json.RawMessage(`{"n": 9007199254740993}`)).SetResult(json.RawMessage(`[]`)).SetDropped(json.RawMessage(`[{"i": 0}]`)).
-		SetAwaits(schema.Names{"go", `a "b"`}).SetQueue("q").SetPriority(-3).SetPartitionKey("p").SetEligibleAt(now).SetAttempt(1).
-		SetLastError("boom").SetLockedBy("w").SetLeaseExpiresAt(now).SetParent(parent).SetChildrenPending(2).
-		SetCorrelationKey("order:1").SetCorrelationScope(schema.Statuses(fsm.Statuses())).SetInsertedAt(now).SetUpdatedAt(now).
-		SetClaimToken(7).SetVisit(8).SetCrashes(9).SetCommitID(uuid.New()).SetAwaitDeadline(now).SetTimedOut(true).
-		SetRound(10).SetParentRound(11).SetJoined(uuid.New()).SetDepth(1).SetPickLane(2).SetPaused(true).SetUID(uuid.New()).
-		Save(t.Context())
-	require.NoError(t, err)
-	_, err = client.Signal.Create().SetTarget(written).SetName("go").SetDedupKey("d").SetPayload(json.RawMessage(`{}`)).SetInsertedAt(now).SetConsumedAt(now).Save(t.Context())
+	text := func(s string) *string { return &s }
+	mark := uuid.New()
+	written := &ent.Instance{
+		Machine: "orders", Version: 2, Step: "end", Status: fsm.StatusFailed, Failure: fsm.FailureStopped, FinishedAt: &now,
+		State: json.RawMessage(`{"n": 9007199254740993}`), Result: json.RawMessage(`[]`), Dropped: json.RawMessage(`[{"i": 0}]`),
+		Awaits: schema.Names{"go", `a "b"`}, Queue: "q", Priority: -3, PartitionKey: text("p"), EligibleAt: now, Attempt: 1,
+		LastError: text("boom"), LockedBy: text("w"), LeaseExpiresAt: &now, ParentID: &parent.ID, ChildrenPending: 2,
+		CorrelationKey: text("order:1"), CorrelationScope: schema.Statuses(fsm.Statuses()), InsertedAt: now, UpdatedAt: now,
+		ClaimToken: 7, Visit: 8, Crashes: 9, CommitID: &mark, AwaitDeadline: &now, TimedOut: true,
+		Round: 10, ParentRound: 11, Joined: &mark, Depth: 1, PickLane: 2, Paused: true, UID: uuid.New(),
+	}
+	require.NoError(t, pool.QueryRow(t.Context(), `INSERT INTO "My Engine".gen_durable (fsm, fsm_version, step, status, failure, finished_at,
+			state, result, dropped, awaits, queue, priority, partition_key, eligible_at, attempt,
+			last_error, locked_by, lease_expires_at, parent_id, children_pending,
+			correlation_key, correlation_scope, inserted_at, updated_at,
+			claim_token, visit, crashes, commit_id, await_deadline, timed_out,
+			round, parent_round, joined, depth, pick_lane, paused, uid)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+			$21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37) RETURNING id`,
+		written.Machine, written.Version, written.Step, written.Status, written.Failure, written.FinishedAt,
+		written.State, written.Result, written.Dropped, written.Awaits, written.Queue, written.Priority, written.PartitionKey, written.EligibleAt, written.Attempt,
+		written.LastError, written.LockedBy, written.LeaseExpiresAt, written.ParentID, written.ChildrenPending,
+		written.CorrelationKey, written.CorrelationScope, written.InsertedAt, written.UpdatedAt,
+		written.ClaimToken, written.Visit, written.Crashes, written.CommitID, written.AwaitDeadline, written.TimedOut,
+		written.Round, written.ParentRound, written.Joined, written.Depth, written.PickLane, written.Paused, written.UID).Scan(&written.ID))
+	_, err = pool.Exec(t.Context(), `INSERT INTO "My Engine".signals (target_id, name, dedup_key, payload, inserted_at, consumed_at)
+		VALUES ($1, 'go', 'd', '{}', $2, $2)`, written.ID, now)
 	require.NoError(t, err)
 
 	read, err := client.Instance.Query().Where(instance.StatusEQ(fsm.StatusFailed)).WithParent().WithSignals().Only(t.Context())

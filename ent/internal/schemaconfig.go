@@ -13,6 +13,7 @@ type SchemaConfig struct {
 	Instance        string // Instance table.
 	KeptSignal      string // KeptSignal table.
 	LostClaim       string // LostClaim table.
+	NodeEdge        string // NodeEdge table.
 	PausedQueue     string // PausedQueue table.
 	RecordedMachine string // RecordedMachine table.
 	Schedule        string // Schedule table.

@@ -363,6 +363,25 @@ var (
 			},
 		},
 	}
+	// EdgesColumns holds the columns for the "edges" table.
+	EdgesColumns = []*schema.Column{
+		{Name: "from_id", Type: field.TypeInt64},
+		{Name: "to_id", Type: field.TypeInt64},
+		{Name: "needs", Type: field.TypeInt16},
+	}
+	// EdgesTable holds the schema information for the "edges" table.
+	EdgesTable = &schema.Table{
+		Name:       "edges",
+		Columns:    EdgesColumns,
+		PrimaryKey: []*schema.Column{},
+		Indexes: []*schema.Index{
+			{
+				Name:    "edges_to",
+				Unique:  false,
+				Columns: []*schema.Column{EdgesColumns[1]},
+			},
+		},
+	}
 	// PausedQueuesColumns holds the columns for the "paused_queues" table.
 	PausedQueuesColumns = []*schema.Column{
 		{Name: "queue", Type: field.TypeString, Size: 2147483647},
@@ -461,6 +480,74 @@ var (
 			},
 		},
 	}
+	// HistoryColumns holds the columns for the "history" table.
+	HistoryColumns = []*schema.Column{
+		{Name: "at", Type: field.TypeTime, Default: schema.Expr("now()")},
+		{Name: "instance", Type: field.TypeInt64, Nullable: true},
+		{Name: "visit", Type: field.TypeInt64, Nullable: true},
+		{Name: "took", Type: field.TypeInt64, Nullable: true},
+		{Name: "waited", Type: field.TypeInt64, Nullable: true},
+		{Name: "attempt", Type: field.TypeInt32, Nullable: true},
+		{Name: "fsm_version", Type: field.TypeInt32, Nullable: true},
+		{Name: "kind", Type: field.TypeString, Size: 2147483647},
+		{Name: "worker", Type: field.TypeUUID, Nullable: true},
+		{Name: "fsm", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "step", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "to_step", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "failure", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "error", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "actor", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "reason", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "subject", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "diff", Type: field.TypeJSON, Nullable: true},
+		{Name: "before", Type: field.TypeJSON, Nullable: true},
+		{Name: "after", Type: field.TypeJSON, Nullable: true},
+	}
+	// HistoryTable holds the schema information for the "history" table.
+	HistoryTable = &schema.Table{
+		Name:       "history",
+		Columns:    HistoryColumns,
+		PrimaryKey: []*schema.Column{},
+		Indexes: []*schema.Index{
+			{
+				Name:    "history_instance",
+				Unique:  false,
+				Columns: []*schema.Column{HistoryColumns[1]},
+			},
+			{
+				Name:    "history_verbs",
+				Unique:  false,
+				Columns: []*schema.Column{HistoryColumns[0]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "actor IS NOT NULL",
+				},
+			},
+			{
+				Name:    "history_actor",
+				Unique:  false,
+				Columns: []*schema.Column{HistoryColumns[14], HistoryColumns[0]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "actor IS NOT NULL",
+				},
+			},
+			{
+				Name:    "history_kind",
+				Unique:  false,
+				Columns: []*schema.Column{HistoryColumns[7], HistoryColumns[0]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "actor IS NOT NULL",
+				},
+			},
+			{
+				Name:    "history_subject",
+				Unique:  false,
+				Columns: []*schema.Column{HistoryColumns[16], HistoryColumns[0]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "subject IS NOT NULL",
+				},
+			},
+		},
+	}
 	// WindowsColumns holds the columns for the "windows" table.
 	WindowsColumns = []*schema.Column{
 		{Name: "name", Type: field.TypeString, Size: 2147483647},
@@ -503,10 +590,12 @@ var (
 		GenDurableTable,
 		KeptSignalsTable,
 		LostClaimsTable,
+		EdgesTable,
 		PausedQueuesTable,
 		RecordedMachinesTable,
 		SchedulesTable,
 		SignalsTable,
+		HistoryTable,
 		WindowsTable,
 		WorkersTable,
 	}
@@ -566,6 +655,12 @@ func init() {
 	LostClaimsTable.Annotation.Checks = map[string]string{
 		"lost_claims_finite_check": "isfinite(lost_at)",
 	}
+	EdgesTable.Annotation = &entsql.Annotation{
+		Table: "edges",
+	}
+	EdgesTable.Annotation.Checks = map[string]string{
+		"edges_needs_check": "needs BETWEEN 0 AND 3",
+	}
 	PausedQueuesTable.Annotation = &entsql.Annotation{
 		Table: "paused_queues",
 	}
@@ -596,6 +691,9 @@ func init() {
 		"signals_finite_check": "isfinite(consumed_at)",
 		"signals_names_check":  "octet_length(name) BETWEEN 1 AND 512 AND octet_length(dedup_key) BETWEEN 1 AND 512",
 		"signals_times_check":  "isfinite(inserted_at)",
+	}
+	HistoryTable.Annotation = &entsql.Annotation{
+		Table: "history",
 	}
 	WindowsTable.Annotation = &entsql.Annotation{
 		Table: "windows",

@@ -24,6 +24,9 @@ type KeptSignal func(*sql.Selector)
 // LostClaim is the predicate function for lostclaim builders.
 type LostClaim func(*sql.Selector)
 
+// NodeEdge is the predicate function for nodeedge builders.
+type NodeEdge func(*sql.Selector)
+
 // PausedQueue is the predicate function for pausedqueue builders.
 type PausedQueue func(*sql.Selector)
 

@@ -76,5 +76,5 @@ func desiredSchema(ctx context.Context, tables []*entschema.Table) (*schema.Sche
 			return nil, fmt.Errorf("table %q: %w", table.Name, err)
 		}
 	}
-	return desired.AddTables(history(desired), edges(desired)), nil
+	return desired, nil
 }

@@ -37,7 +37,19 @@ func (p *patcher) table(table *schema.Table) error {
 			index.AddExprs(&schema.RawExpr{X: "(" + gschema.RetainedUntil + ")"})
 		}
 	}
+	switch table.Name {
+	case "edges": // ent knows keys of two columns for relations with foreign keys only
+		table.SetPrimaryKey(schema.NewPrimaryKey(column(table, "from_id"), column(table, "to_id")))
+	case "history":
+		table.AddAttrs(&postgres.Partition{T: postgres.PartitionTypeRange, Parts: []*postgres.PartitionPart{{C: column(table, "at")}}})
+	}
 	return nil
+}
+
+// column returns a column of a table that has it.
+func column(of *schema.Table, name string) *schema.Column {
+	c, _ := of.Column(name)
+	return c
 }
 
 func (p *patcher) column(table *schema.Table, column *schema.Column) error {

@@ -11,14 +11,28 @@ CREATE TABLE "lost_claims" (
 );
 -- Create index "lost_claims_key" to table: "lost_claims"
 CREATE INDEX "lost_claims_key" ON "lost_claims" ("partition_key");
--- Create "paused_queues" table
-CREATE TABLE "paused_queues" (
-  "queue" text NOT NULL,
-  "paused_at" timestamptz NOT NULL DEFAULT (now()),
-  PRIMARY KEY ("queue"),
-  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512),
-  CONSTRAINT "paused_queues_times_check" CHECK (isfinite(paused_at))
+-- Create "schedules" table
+CREATE TABLE "schedules" (
+  "name" text NOT NULL,
+  "spec" jsonb NOT NULL,
+  "expression" text NOT NULL,
+  "time_zone" text NOT NULL DEFAULT 'UTC',
+  "catch_up" text NOT NULL DEFAULT 'latest',
+  "overlap" text NOT NULL DEFAULT 'allow',
+  "jitter" bigint NOT NULL DEFAULT 0,
+  "next_at" timestamptz NOT NULL,
+  "last_at" timestamptz NULL,
+  "last_instance" bigint NULL,
+  "paused_at" timestamptz NULL,
+  "updated_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("name"),
+  CONSTRAINT "schedules_finite_check" CHECK (isfinite(next_at) AND isfinite(last_at) AND isfinite(paused_at) AND jsonb_typeof(spec) = 'object'::text),
+  CONSTRAINT "schedules_names_check" CHECK (octet_length(name) BETWEEN 1 AND 256 AND octet_length(expression) BETWEEN 1 AND 512 AND octet_length(time_zone) BETWEEN 1 AND 512),
+  CONSTRAINT "schedules_policy_check" CHECK (catch_up IN ('none', 'latest', 'all') AND overlap IN ('allow', 'skip') AND jitter >= 0),
+  CONSTRAINT "schedules_times_check" CHECK (isfinite(updated_at))
 );
+-- Create index "schedules_due" to table: "schedules"
+CREATE INDEX "schedules_due" ON "schedules" ("next_at") WHERE paused_at IS NULL;
 -- Create "gates" table
 CREATE TABLE "gates" (
   "name" text NOT NULL,
@@ -207,6 +221,21 @@ CREATE TABLE "definitions" (
   CONSTRAINT "definitions_graph_check" CHECK (jsonb_typeof(graph) = 'object'::text AND isfinite(declared_at) AND isfinite(updated_at)),
   CONSTRAINT "definitions_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512 AND version >= 1 AND definition = machine || '/' || version::text)
 );
+-- Create "paused_queues" table
+CREATE TABLE "paused_queues" (
+  "queue" text NOT NULL,
+  "paused_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("queue"),
+  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512),
+  CONSTRAINT "paused_queues_times_check" CHECK (isfinite(paused_at))
+);
+-- Create "recorded_machines" table
+CREATE TABLE "recorded_machines" (
+  "machine" text NOT NULL,
+  "since" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("machine"),
+  CONSTRAINT "recorded_machines_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512)
+);
 -- Create "edges" table
 CREATE TABLE "edges" (
   "from_id" bigint NOT NULL,
@@ -217,46 +246,6 @@ CREATE TABLE "edges" (
 );
 -- Create index "edges_to" to table: "edges"
 CREATE INDEX "edges_to" ON "edges" ("to_id");
--- Create "schedules" table
-CREATE TABLE "schedules" (
-  "name" text NOT NULL,
-  "spec" jsonb NOT NULL,
-  "expression" text NOT NULL,
-  "time_zone" text NOT NULL DEFAULT 'UTC',
-  "catch_up" text NOT NULL DEFAULT 'latest',
-  "overlap" text NOT NULL DEFAULT 'allow',
-  "jitter" bigint NOT NULL DEFAULT 0,
-  "next_at" timestamptz NOT NULL,
-  "last_at" timestamptz NULL,
-  "last_instance" bigint NULL,
-  "paused_at" timestamptz NULL,
-  "updated_at" timestamptz NOT NULL DEFAULT (now()),
-  PRIMARY KEY ("name"),
-  CONSTRAINT "schedules_finite_check" CHECK (isfinite(next_at) AND isfinite(last_at) AND isfinite(paused_at) AND jsonb_typeof(spec) = 'object'::text),
-  CONSTRAINT "schedules_names_check" CHECK (octet_length(name) BETWEEN 1 AND 256 AND octet_length(expression) BETWEEN 1 AND 512 AND octet_length(time_zone) BETWEEN 1 AND 512),
-  CONSTRAINT "schedules_policy_check" CHECK (catch_up IN ('none', 'latest', 'all') AND overlap IN ('allow', 'skip') AND jitter >= 0),
-  CONSTRAINT "schedules_times_check" CHECK (isfinite(updated_at))
-);
--- Create index "schedules_due" to table: "schedules"
-CREATE INDEX "schedules_due" ON "schedules" ("next_at") WHERE paused_at IS NULL;
--- Create "recorded_machines" table
-CREATE TABLE "recorded_machines" (
-  "machine" text NOT NULL,
-  "since" timestamptz NOT NULL DEFAULT (now()),
-  PRIMARY KEY ("machine"),
-  CONSTRAINT "recorded_machines_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512)
-);
--- Create "windows" table
-CREATE TABLE "windows" (
-  "name" text NOT NULL,
-  "uid" uuid NOT NULL,
-  "instance" bigint NOT NULL DEFAULT 0,
-  "opened_at" timestamptz NOT NULL,
-  "until" timestamptz NOT NULL,
-  PRIMARY KEY ("name"),
-  CONSTRAINT "windows_names_check" CHECK (octet_length(name) BETWEEN 3 AND 530),
-  CONSTRAINT "windows_times_check" CHECK (isfinite(opened_at) AND isfinite(until))
-);
 -- Create "workers" table
 CREATE TABLE "workers" (
   "id" uuid NOT NULL,
@@ -275,7 +264,7 @@ CREATE TABLE "workers" (
 );
 -- Create "history" table
 CREATE TABLE "history" (
-  "at" timestamptz NOT NULL DEFAULT now(),
+  "at" timestamptz NOT NULL DEFAULT (now()),
   "instance" bigint NULL,
   "visit" bigint NULL,
   "took" bigint NULL,
@@ -306,6 +295,17 @@ CREATE INDEX "history_actor" ON "history" ("actor", "at") WHERE actor IS NOT NUL
 CREATE INDEX "history_kind" ON "history" ("kind", "at") WHERE actor IS NOT NULL;
 -- Create index "history_subject" to table: "history"
 CREATE INDEX "history_subject" ON "history" ("subject", "at") WHERE subject IS NOT NULL;
+-- Create "windows" table
+CREATE TABLE "windows" (
+  "name" text NOT NULL,
+  "uid" uuid NOT NULL,
+  "instance" bigint NOT NULL DEFAULT 0,
+  "opened_at" timestamptz NOT NULL,
+  "until" timestamptz NOT NULL,
+  PRIMARY KEY ("name"),
+  CONSTRAINT "windows_names_check" CHECK (octet_length(name) BETWEEN 3 AND 530),
+  CONSTRAINT "windows_times_check" CHECK (isfinite(opened_at) AND isfinite(until))
+);
 -- Create "signals" table
 CREATE TABLE "signals" (
   "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,

@@ -48,7 +48,7 @@ func Quoted(schema string) string { return pgx.Identifier{schema}.Sanitize() }
 func Tables(schema string) ent.SchemaConfig {
 	schema = Quoted(schema)
 	return ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Worker: schema, Schedule: schema, LostClaim: schema, Gate: schema, GateKey: schema,
-		Transition: schema, RecordedMachine: schema, Definition: schema, Window: schema, KeptSignal: schema}
+		Transition: schema, RecordedMachine: schema, Definition: schema, Window: schema, KeptSignal: schema, NodeEdge: schema}
 }
 
 // fields are those of an instance that hosts read.
