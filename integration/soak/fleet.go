@@ -142,7 +142,7 @@ func (f *fleet) start(r role) (*process, error) {
 // startWithin bounds the start of a process: Postgres may be down, and the machine busy.
 const startWithin = 60 * time.Second
 
-var errSlow = errors.New("it takes too long")
+var errSlow = late("it takes too long")
 
 // wait waits for a process to be ready or to end.
 func (p *process) wait(ctx context.Context, what chan struct{}, most time.Duration) error {

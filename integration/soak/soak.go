@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/internal/pgdev"
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/migrate"
 )
 
@@ -32,11 +33,14 @@ type soak struct {
 }
 
 // Run soaks the engine. It returns nil if every check holds, every floor is reached and every kind
-// of fault had an effect. Whatever happens, also if ctx ends, it leaves no process and no cluster;
+// of fault had an effect, and [ErrStoodStill] if only that took too long, on a machine that is to
+// blame. Whatever happens, also if ctx ends, it leaves no process and no cluster;
 // the log stays if a check failed.
 func Run(ctx context.Context, o Options) (err error) {
 	s := &soak{o: o, began: time.Now(), chaos: newChaos(o)}
 	s.say("seed %d, %d s of faults, %d workers, %d clients, an operator", o.Seed, o.Seconds, workers, clients)
+	watchdog := steady.Begin()
+	defer watchdog.End()
 	if s.dir, err = os.MkdirTemp("", "gendurable-soak-"); err != nil {
 		return err
 	}
@@ -61,17 +65,15 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer s.chaos.proxy.close()
 	defer s.fleet.slay()
 	if err := s.fleet.startAll(ctx); err != nil {
-		return err
+		return excused(err, watchdog, time.Since(s.began))
 	}
 	s.say("everyone works")
-	if err := s.soak(ctx); err != nil {
-		return err
-	}
-	if err := s.settle(ctx); err != nil {
+	err = s.soak(ctx)
+	if err == nil || onlyLate(err) {
 		// The records so far say more than a timeout does.
-		return errors.Join(err, s.judge(ctx))
+		err = errors.Join(err, s.settle(ctx), s.judge(ctx))
 	}
-	return s.judge(ctx)
+	return excused(err, watchdog, time.Since(s.began))
 }
 
 // setUp makes the schema, with the triggers that record its changes, the proxy and the log.
@@ -215,7 +217,7 @@ func (s *soak) settle(ctx context.Context) error {
 			least, ended = left, time.Now()
 		}
 		if time.Since(ended) > within {
-			return fmt.Errorf("%d instances have not ended, and no other one has for %v", left, within)
+			return late("%d instances have not ended, and no other one has for %v", left, within)
 		}
 	}
 	if err := s.fleet.stop(ctx); err != nil {
@@ -236,7 +238,7 @@ func (s *soak) unlocked(ctx context.Context) error {
 			return err
 		}
 		if time.Since(began) > within {
-			return fmt.Errorf("%d advisory locks are left: %s", len(locks), strings.Join(locks, "; "))
+			return late("%d advisory locks are left: %s", len(locks), strings.Join(locks, "; "))
 		}
 	}
 }
@@ -256,7 +258,7 @@ func (s *soak) judge(ctx context.Context) error {
 	}
 	var short error
 	if len(missing) > 0 {
-		short = fmt.Errorf("floors not reached: %s", strings.Join(missing, ", "))
+		short = late("floors not reached: %s", strings.Join(missing, ", "))
 	}
 	return errors.Join(s.verify(ctx), s.recovered(ctx), short)
 }

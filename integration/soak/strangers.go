@@ -2,7 +2,6 @@ package soak
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"syscall"
 	"time"
@@ -71,7 +70,7 @@ func (c *chaos) hold(ctx context.Context, r *rand.Rand) error {
 			return nil
 		}
 		if time.Since(began) > goOnWithin {
-			return fmt.Errorf("while somebody holds the %d instances %d, none that came after them has ended in %v", len(ids), ids, goOnWithin)
+			return late("while somebody holds the %d instances %d, none that came after them has ended in %v", len(ids), ids, goOnWithin)
 		}
 	}
 	return nil

@@ -172,8 +172,7 @@ func (c *config) findBinaries() (string, error) {
 	return c.binaries, nil
 }
 
-// initialize sets up the data directory, as the account that the server will run as, unless it
-// exists.
+// initialize sets up the data directory, unless it exists.
 func (c *Cluster) initialize(ctx context.Context) error {
 	passwordFile := filepath.Join(c.dir, "password")
 	if _, err := os.Stat(c.data()); err == nil {
@@ -185,6 +184,14 @@ func (c *Cluster) initialize(ctx context.Context) error {
 		return nil
 	}
 	c.password = cmp.Or(c.password, rand.Text())
+	// A test connects many times, and under the race detector SCRAM takes its client 16 ms each time.
+	auth := "scram-sha-256"
+	if c.volatile {
+		auth = "md5"
+	}
+	if copied, err := c.pristine(ctx, c.data(), auth); copied || err != nil {
+		return err
+	}
 	if err := os.WriteFile(passwordFile, []byte(c.password), 0o600); err != nil {
 		return fmt.Errorf("write the superuser's password: %w", err)
 	}
@@ -200,13 +207,19 @@ func (c *Cluster) initialize(ctx context.Context) error {
 	if err := os.RemoveAll(incomplete); err != nil {
 		return fmt.Errorf("remove an interrupted cluster: %w", err)
 	}
-	// A test connects many times, and under the race detector SCRAM takes its client 16 ms each time.
-	auth := "scram-sha-256"
-	if c.volatile {
-		auth = "md5"
+	if err := c.initdb(ctx, incomplete, passwordFile, auth); err != nil {
+		return err
 	}
+	if err := os.Rename(incomplete, c.data()); err != nil {
+		return fmt.Errorf("put the new cluster in place: %w", err)
+	}
+	return nil
+}
+
+// initdb makes a data directory, as the account that the server will run as.
+func (c *Cluster) initdb(ctx context.Context, dir, passwordFile, auth string) error {
 	cmd := c.account.command(ctx, filepath.Join(c.binaries, "initdb"),
-		"--pgdata="+incomplete, "--username="+superuser, "--pwfile="+passwordFile, "--auth="+auth,
+		"--pgdata="+dir, "--username="+superuser, "--pwfile="+passwordFile, "--auth="+auth,
 		"--encoding=UTF8", "--locale=C", "--no-sync")
 	cmd.Dir = c.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -214,9 +227,6 @@ func (c *Cluster) initialize(ctx context.Context) error {
 			return fmt.Errorf("root's Postgres runs as another user, who cannot enter %s: %w", c.dir, err)
 		}
 		return fmt.Errorf("run initdb: %w\n%s", err, out)
-	}
-	if err := os.Rename(incomplete, c.data()); err != nil {
-		return fmt.Errorf("put the new cluster in place: %w", err)
 	}
 	return nil
 }

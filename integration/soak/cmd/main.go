@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -19,6 +20,9 @@ func main() {
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
+		if errors.Is(err, soak.ErrStoodStill) {
+			os.Exit(soak.StoodStill)
+		}
 		os.Exit(1)
 	}
 }

@@ -10,7 +10,8 @@
 //
 // If the variable is set already, withpg uses that server and starts none. With -install it
 // installs the parts of Postgres and PgBouncer that the machine lacks; with -fetch it puts the
-// binaries of a major version of Postgres into a directory. Neither runs a command.
+// binaries of a major version of Postgres into a directory. Neither runs a command. Servers that the
+// command starts by package pgdev share one initdb.
 package main
 
 import (
@@ -82,7 +83,7 @@ func run(arguments []string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	code, err := command(flags.Args(), append(os.Environ(), urlVariable+"="+cluster.URL("")), signals)
+	code, err := command(flags.Args(), append(os.Environ(), urlVariable+"="+cluster.URL(""), pgdev.PristineVariable+"="+cluster.Pristine()), signals)
 	if stopErr := cluster.Stop(); stopErr != nil {
 		return max(code, 1), errors.Join(err, stopErr)
 	}
