@@ -20,12 +20,17 @@ type Stmt struct {
 	// Read is called once with the open rows and must not keep them; it need neither close them nor
 	// check their Err. Nil discards the result.
 	Read func(pgx.Rows) error
+	// Ahead marks settings that have to hold while the statements after them are prepared, which may
+	// wait for the lock of a table. It is for settings that end with their transaction: where they go
+	// ahead, an error of theirs counts as one before anything was sent.
+	Ahead bool
 }
 
 // Pipeline sends all statements in one round trip on one connection and reads the results in order.
 // Where they must be atomic, the caller puts BEGIN … COMMIT among them; a pipeline may hold at most
-// one transaction. If the connection has not met one of the statements before, it takes a further
-// round trip, as pgx's mode demands.
+// one transaction. If the connection has not met one of the statements before, it takes further
+// round trips, as pgx's mode demands: one in which it is prepared, and before that one for the
+// statements up to the last that is [Stmt.Ahead].
 //
 // An error is always a *[StmtError]. The connection is then left without an open transaction, or
 // closed. Inside a transaction (Within), the owner ends the transaction, and the statements must
@@ -88,6 +93,30 @@ func pipeline(ctx context.Context, through sender, conn *pgx.Conn, stmts []Stmt,
 	if conn.IsClosed() {
 		return &StmtError{Name: stmts[0].Name, Err: pgconn.ErrConnClosed}
 	}
+	first := ahead(conn, stmts)
+	failed := send(ctx, through, conn, stmts, 0, first)
+	if failed != nil {
+		failed.Sent = false // nothing that had an effect
+	} else {
+		failed = send(ctx, through, conn, stmts, first, len(stmts))
+	}
+	if failed == nil {
+		return nil
+	}
+	failed.Name = stmts[failed.Index].Name
+	forget(conn)
+	if ours {
+		rollback(ctx, conn)
+	}
+	return failed
+}
+
+// send sends the statements from one up to another, and reads their results.
+func send(ctx context.Context, through sender, conn *pgx.Conn, all []Stmt, from, to int) *StmtError {
+	stmts := all[from:to]
+	if len(stmts) == 0 {
+		return nil
+	}
 	batch := &pgx.Batch{}
 	for _, stmt := range stmts {
 		batch.Queue(stmt.SQL, stmt.Args...)
@@ -105,9 +134,7 @@ func pipeline(ctx context.Context, through sender, conn *pgx.Conn, stmts []Stmt,
 		return nil
 	}
 	failed.locate(conn, stmts, sent)
-	if ours {
-		rollback(ctx, conn)
-	}
+	failed.Index += from
 	return failed
 }
 
@@ -210,7 +237,7 @@ func severity(reported *pgconn.PgError) string {
 	return reported.Severity
 }
 
-// locate completes the error: which statement it is, whether anything was sent, and whether a
+// locate completes the error: which of the statements it is, whether anything was sent, and whether a
 // COMMIT would have followed.
 func (e *StmtError) locate(conn *pgx.Conn, stmts []Stmt, sent bool) {
 	e.Sent = sent
@@ -230,7 +257,6 @@ func (e *StmtError) locate(conn *pgx.Conn, stmts []Stmt, sent bool) {
 	case !e.Sent:
 		e.Index = indexOf(stmts, func(stmt Stmt) bool { return !encodable(conn, stmt.Args) })
 	}
-	e.Name = stmts[e.Index].Name
 	for _, later := range stmts[e.Index+1:] {
 		e.beforeCommit = e.beforeCommit || strings.EqualFold(strings.TrimSpace(later.SQL), "COMMIT")
 	}

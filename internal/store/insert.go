@@ -423,7 +423,7 @@ func (s *Store) interactive(ctx context.Context, lock string, body func(send) er
 // need: they go in the round trip of the COMMIT.
 func (s *Store) interactiveThen(ctx context.Context, lock string, body func(send) (last []entpgx.Stmt, err error)) error {
 	return s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		begin := []entpgx.Stmt{s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, lock, statementLimit)}
+		begin := []entpgx.Stmt{s.stmt("begin", beginSQL, nil), s.settings(lock, statementLimit)}
 		last, err := body(func(stmts ...entpgx.Stmt) error {
 			stmts, begin = append(begin, stmts...), nil
 			return s.pipelineOn(ctx, conn.Conn(), stmts...)

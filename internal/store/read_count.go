@@ -41,9 +41,11 @@ GROUP BY g.fsm, g.fsm_version, g.step, g.queue, g.status ORDER BY g.fsm, g.fsm_v
 
 // Count counts all instances. It returns ErrCutOff if the server takes longer than limit.
 func (s *Store) Count(ctx context.Context, limit time.Duration) (counts []Count, err error) {
+	settings := s.stmt("count settings", countSettingsSQL, nil, strconv.FormatInt(limit.Milliseconds(), 10))
+	settings.Ahead = true
 	err = s.pipeline(ctx, []entpgx.Stmt{
 		s.stmt("begin count", beginCountSQL, nil),
-		s.stmt("count settings", countSettingsSQL, nil, strconv.FormatInt(limit.Milliseconds(), 10)),
+		settings,
 		s.stmt("count", countSQL, func(rows pgx.Rows) error {
 			var c Count
 			_, err := pgx.ForEachRow(rows, []any{&c.Machine, &c.Version, &c.Step, &c.Queue, &c.Status, &c.Count}, func() error {

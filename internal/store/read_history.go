@@ -158,7 +158,7 @@ const scansSQL = `SET LOCAL enable_seqscan = on`
 // onHistory sends a query on the history under its own limit of time. total is where it notes the
 // number of transitions that it selected.
 func (s *Store) onHistory(ctx context.Context, f *HistoryFilter, query entpgx.Stmt, total *int64) error {
-	err := s.pipeline(ctx, s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, fastLock, millis(f.Timeout)),
+	err := s.pipeline(ctx, s.stmt("begin", beginSQL, nil), s.settings(fastLock, millis(f.Timeout)),
 		s.stmt("scans", scansSQL, nil), query, s.stmt("commit", `COMMIT`, nil))
 	if err != nil {
 		return fmt.Errorf("read the history of machine %q: %w", f.Machine, err)

@@ -112,14 +112,17 @@ func (b bench) wired() (bench, *wire) {
 	}), w
 }
 
-// roundTrips lists the round trips of one use of each verb, on a connection that has prepared the
-// statements, for any number of instances.
-var roundTrips = []struct {
+// trip is one use of a verb.
+type trip struct {
 	verb    string
-	want    int
+	want    int // how many round trips
 	prepare func(b bench, n int) any
 	do      func(b bench, prepared any) error
-}{
+}
+
+// roundTrips lists the round trips of one use of each verb, on a connection that has prepared the
+// statements, for any number of instances.
+var roundTrips = []trip{
 	{"claim", 1, func(b bench, n int) any { b.runnable(n); return n }, func(b bench, n any) error {
 		got, err := b.Claim(b.t.Context(), store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"m/1"}, Limit: 1000, Window: 1000,
 			Lease: lease})

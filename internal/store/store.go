@@ -150,9 +150,17 @@ func (s *Store) enclose(lock string, body []entpgx.Stmt) []entpgx.Stmt {
 // encloseWithin is enclose for statements of which each takes no longer than limit.
 func (s *Store) encloseWithin(lock, limit string, body []entpgx.Stmt) []entpgx.Stmt {
 	out := make([]entpgx.Stmt, 0, len(body)+3)
-	out = append(out, s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, lock, limit))
+	out = append(out, s.stmt("begin", beginSQL, nil), s.settings(lock, limit))
 	out = append(out, body...)
 	return append(out, s.stmt("commit", `COMMIT`, nil))
+}
+
+// settings returns the statement of the settings, which also hold while those behind it are
+// prepared.
+func (s *Store) settings(lock, limit string) entpgx.Stmt {
+	stmt := s.stmt("settings", settingsSQL, nil, lock, limit)
+	stmt.Ahead = true
+	return stmt
 }
 
 // one sends a single statement as a transaction.

@@ -17,13 +17,12 @@ import (
 // write. It locks nothing: while the step's function runs, heartbeats, signals and joins reach the
 // row as usual. The fenced update in the same transaction keeps a zombie's writes from being
 // committed. $1 id $2 token $3 visit $4 worker
-//
-// It also bounds what the function waits for a lock, unless the role has a bound of its own: such
-// transactions take turns, and one that waits for a stranger for ever would keep its turn. $5 how
-// long.
-var ownFenceSQL = `SELECT ` + visitFence("$2", "$3") + `,
-  CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', $5, true) END
-FROM {s}.gen_durable g WHERE g.id = $1`
+var ownFenceSQL = `SELECT ` + visitFence("$2", "$3") + ` FROM {s}.gen_durable g WHERE g.id = $1`
+
+// ownWaitSQL, before the fence, bounds what the function waits for a lock, unless the role has a
+// bound of its own: such transactions take turns, and one that waits for a stranger for ever would
+// keep its turn. $1 how long
+const ownWaitSQL = `SELECT CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', $1, true) END`
 
 // ownWait is how long a step's own transaction waits for a lock: 1 s, doubled at each repetition up
 // to 5 s. So a turn that waits for a stranger is soon free for others, and a row that many lock is
@@ -118,11 +117,13 @@ func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *st
 	}
 	defer s.undo(finish, tx)
 	current := false
+	wait := s.stmt("own wait", ownWaitSQL, nil, millis(t.Wait))
+	wait.Ahead = true
 	fence := s.stmt("own fence", ownFenceSQL, func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&current, nil}, func() error { return nil })
+		_, err := pgx.ForEachRow(rows, []any{&current}, func() error { return nil })
 		return err
-	}, c.ID, c.Token, c.Visit, worker, millis(t.Wait))
-	if err := s.pipelineOn(ctx, conn.Conn(), s.entered([]entpgx.Stmt{fence})...); err != nil {
+	}, c.ID, c.Token, c.Visit, worker)
+	if err := s.pipelineOn(ctx, conn.Conn(), s.entered([]entpgx.Stmt{wait, fence})...); err != nil {
 		return t, fmt.Errorf("begin a step's transaction: %w", err)
 	}
 	t.Begun = true
@@ -178,7 +179,7 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 	out := &t.Committed
 	out.Applied = map[int64]bool{}
 	b.revocable = true
-	settings := []entpgx.Stmt{s.stmt("settings", settingsSQL, nil, millis(t.Wait), statementLimit)}
+	settings := []entpgx.Stmt{s.settings(millis(t.Wait), statementLimit)}
 	send := func(stmts ...entpgx.Stmt) error {
 		stmts, settings = append(settings, stmts...), nil
 		return s.pipelineOn(ctx, conn, stmts...)
