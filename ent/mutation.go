@@ -12810,7 +12810,8 @@ type WorkerMutation struct {
 	started_at    *time.Time
 	beat_at       *time.Time
 	expires_at    *time.Time
-	graphs        *bool
+	release       *int32
+	addrelease    *int32
 	clearedFields map[string]struct{}
 	done          bool
 	oldValue      func(context.Context) (*Worker, error)
@@ -13265,40 +13266,60 @@ func (m *WorkerMutation) ResetExpiresAt() {
 	m.expires_at = nil
 }
 
-// SetGraphs sets the "graphs" field.
-func (m *WorkerMutation) SetGraphs(b bool) {
-	m.graphs = &b
+// SetRelease sets the "release" field.
+func (m *WorkerMutation) SetRelease(i int32) {
+	m.release = &i
+	m.addrelease = nil
 }
 
-// Graphs returns the value of the "graphs" field in the mutation.
-func (m *WorkerMutation) Graphs() (r bool, exists bool) {
-	v := m.graphs
+// Release returns the value of the "release" field in the mutation.
+func (m *WorkerMutation) Release() (r int32, exists bool) {
+	v := m.release
 	if v == nil {
 		return
 	}
 	return *v, true
 }
 
-// OldGraphs returns the old "graphs" field's value of the Worker entity.
+// OldRelease returns the old "release" field's value of the Worker entity.
 // If the Worker object wasn't provided to the builder, the object is fetched from the database.
 // An error is returned if the mutation operation is not UpdateOne, or the database query fails.
-func (m *WorkerMutation) OldGraphs(ctx context.Context) (v bool, err error) {
+func (m *WorkerMutation) OldRelease(ctx context.Context) (v int32, err error) {
 	if !m.op.Is(OpUpdateOne) {
-		return v, errors.New("OldGraphs is only allowed on UpdateOne operations")
+		return v, errors.New("OldRelease is only allowed on UpdateOne operations")
 	}
 	if m.id == nil || m.oldValue == nil {
-		return v, errors.New("OldGraphs requires an ID field in the mutation")
+		return v, errors.New("OldRelease requires an ID field in the mutation")
 	}
 	oldValue, err := m.oldValue(ctx)
 	if err != nil {
-		return v, fmt.Errorf("querying old value for OldGraphs: %w", err)
+		return v, fmt.Errorf("querying old value for OldRelease: %w", err)
 	}
-	return oldValue.Graphs, nil
+	return oldValue.Release, nil
 }
 
-// ResetGraphs resets all changes to the "graphs" field.
-func (m *WorkerMutation) ResetGraphs() {
-	m.graphs = nil
+// AddRelease adds i to the "release" field.
+func (m *WorkerMutation) AddRelease(i int32) {
+	if m.addrelease != nil {
+		*m.addrelease += i
+	} else {
+		m.addrelease = &i
+	}
+}
+
+// AddedRelease returns the value that was added to the "release" field in this mutation.
+func (m *WorkerMutation) AddedRelease() (r int32, exists bool) {
+	v := m.addrelease
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetRelease resets all changes to the "release" field.
+func (m *WorkerMutation) ResetRelease() {
+	m.release = nil
+	m.addrelease = nil
 }
 
 // Where appends a list predicates to the WorkerMutation builder.
@@ -13363,8 +13384,8 @@ func (m *WorkerMutation) Fields() []string {
 	if m.expires_at != nil {
 		fields = append(fields, worker.FieldExpiresAt)
 	}
-	if m.graphs != nil {
-		fields = append(fields, worker.FieldGraphs)
+	if m.release != nil {
+		fields = append(fields, worker.FieldRelease)
 	}
 	return fields
 }
@@ -13392,8 +13413,8 @@ func (m *WorkerMutation) Field(name string) (ent.Value, bool) {
 		return m.BeatAt()
 	case worker.FieldExpiresAt:
 		return m.ExpiresAt()
-	case worker.FieldGraphs:
-		return m.Graphs()
+	case worker.FieldRelease:
+		return m.Release()
 	}
 	return nil, false
 }
@@ -13421,8 +13442,8 @@ func (m *WorkerMutation) OldField(ctx context.Context, name string) (ent.Value, 
 		return m.OldBeatAt(ctx)
 	case worker.FieldExpiresAt:
 		return m.OldExpiresAt(ctx)
-	case worker.FieldGraphs:
-		return m.OldGraphs(ctx)
+	case worker.FieldRelease:
+		return m.OldRelease(ctx)
 	}
 	return nil, fmt.Errorf("unknown Worker field %s", name)
 }
@@ -13495,12 +13516,12 @@ func (m *WorkerMutation) SetField(name string, value ent.Value) error {
 		}
 		m.SetExpiresAt(v)
 		return nil
-	case worker.FieldGraphs:
-		v, ok := value.(bool)
+	case worker.FieldRelease:
+		v, ok := value.(int32)
 		if !ok {
 			return fmt.Errorf("unexpected type %T for field %s", value, name)
 		}
-		m.SetGraphs(v)
+		m.SetRelease(v)
 		return nil
 	}
 	return fmt.Errorf("unknown Worker field %s", name)
@@ -13513,6 +13534,9 @@ func (m *WorkerMutation) AddedFields() []string {
 	if m.addpid != nil {
 		fields = append(fields, worker.FieldPid)
 	}
+	if m.addrelease != nil {
+		fields = append(fields, worker.FieldRelease)
+	}
 	return fields
 }
 
@@ -13523,6 +13547,8 @@ func (m *WorkerMutation) AddedField(name string) (ent.Value, bool) {
 	switch name {
 	case worker.FieldPid:
 		return m.AddedPid()
+	case worker.FieldRelease:
+		return m.AddedRelease()
 	}
 	return nil, false
 }
@@ -13538,6 +13564,13 @@ func (m *WorkerMutation) AddField(name string, value ent.Value) error {
 			return fmt.Errorf("unexpected type %T for field %s", value, name)
 		}
 		m.AddPid(v)
+		return nil
+	case worker.FieldRelease:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddRelease(v)
 		return nil
 	}
 	return fmt.Errorf("unknown Worker numeric field %s", name)
@@ -13593,8 +13626,8 @@ func (m *WorkerMutation) ResetField(name string) error {
 	case worker.FieldExpiresAt:
 		m.ResetExpiresAt()
 		return nil
-	case worker.FieldGraphs:
-		m.ResetGraphs()
+	case worker.FieldRelease:
+		m.ResetRelease()
 		return nil
 	}
 	return fmt.Errorf("unknown Worker field %s", name)

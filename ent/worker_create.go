@@ -76,9 +76,9 @@ func (_c *WorkerCreate) SetExpiresAt(v time.Time) *WorkerCreate {
 	return _c
 }
 
-// SetGraphs sets the "graphs" field.
-func (_c *WorkerCreate) SetGraphs(v bool) *WorkerCreate {
-	_c.mutation.SetGraphs(v)
+// SetRelease sets the "release" field.
+func (_c *WorkerCreate) SetRelease(v int32) *WorkerCreate {
+	_c.mutation.SetRelease(v)
 	return _c
 }
 
@@ -212,9 +212,9 @@ func (_c *WorkerCreate) createSpec() (*Worker, *sqlgraph.CreateSpec) {
 		_spec.SetField(worker.FieldExpiresAt, field.TypeTime, value)
 		_node.ExpiresAt = value
 	}
-	if value, ok := _c.mutation.Graphs(); ok {
-		_spec.SetField(worker.FieldGraphs, field.TypeBool, value)
-		_node.Graphs = value
+	if value, ok := _c.mutation.Release(); ok {
+		_spec.SetField(worker.FieldRelease, field.TypeInt32, value)
+		_node.Release = value
 	}
 	return _node, _spec
 }

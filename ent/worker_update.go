@@ -147,17 +147,24 @@ func (_u *WorkerUpdate) SetNillableExpiresAt(v *time.Time) *WorkerUpdate {
 	return _u
 }
 
-// SetGraphs sets the "graphs" field.
-func (_u *WorkerUpdate) SetGraphs(v bool) *WorkerUpdate {
-	_u.mutation.SetGraphs(v)
+// SetRelease sets the "release" field.
+func (_u *WorkerUpdate) SetRelease(v int32) *WorkerUpdate {
+	_u.mutation.ResetRelease()
+	_u.mutation.SetRelease(v)
 	return _u
 }
 
-// SetNillableGraphs sets the "graphs" field if the given value is not nil.
-func (_u *WorkerUpdate) SetNillableGraphs(v *bool) *WorkerUpdate {
+// SetNillableRelease sets the "release" field if the given value is not nil.
+func (_u *WorkerUpdate) SetNillableRelease(v *int32) *WorkerUpdate {
 	if v != nil {
-		_u.SetGraphs(*v)
+		_u.SetRelease(*v)
 	}
+	return _u
+}
+
+// AddRelease adds value to the "release" field.
+func (_u *WorkerUpdate) AddRelease(v int32) *WorkerUpdate {
+	_u.mutation.AddRelease(v)
 	return _u
 }
 
@@ -232,8 +239,11 @@ func (_u *WorkerUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	if value, ok := _u.mutation.ExpiresAt(); ok {
 		_spec.SetField(worker.FieldExpiresAt, field.TypeTime, value)
 	}
-	if value, ok := _u.mutation.Graphs(); ok {
-		_spec.SetField(worker.FieldGraphs, field.TypeBool, value)
+	if value, ok := _u.mutation.Release(); ok {
+		_spec.SetField(worker.FieldRelease, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedRelease(); ok {
+		_spec.AddField(worker.FieldRelease, field.TypeInt32, value)
 	}
 	_spec.Node.Schema = _u.schemaConfig.Worker
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
@@ -374,17 +384,24 @@ func (_u *WorkerUpdateOne) SetNillableExpiresAt(v *time.Time) *WorkerUpdateOne {
 	return _u
 }
 
-// SetGraphs sets the "graphs" field.
-func (_u *WorkerUpdateOne) SetGraphs(v bool) *WorkerUpdateOne {
-	_u.mutation.SetGraphs(v)
+// SetRelease sets the "release" field.
+func (_u *WorkerUpdateOne) SetRelease(v int32) *WorkerUpdateOne {
+	_u.mutation.ResetRelease()
+	_u.mutation.SetRelease(v)
 	return _u
 }
 
-// SetNillableGraphs sets the "graphs" field if the given value is not nil.
-func (_u *WorkerUpdateOne) SetNillableGraphs(v *bool) *WorkerUpdateOne {
+// SetNillableRelease sets the "release" field if the given value is not nil.
+func (_u *WorkerUpdateOne) SetNillableRelease(v *int32) *WorkerUpdateOne {
 	if v != nil {
-		_u.SetGraphs(*v)
+		_u.SetRelease(*v)
 	}
+	return _u
+}
+
+// AddRelease adds value to the "release" field.
+func (_u *WorkerUpdateOne) AddRelease(v int32) *WorkerUpdateOne {
+	_u.mutation.AddRelease(v)
 	return _u
 }
 
@@ -489,8 +506,11 @@ func (_u *WorkerUpdateOne) sqlSave(ctx context.Context) (_node *Worker, err erro
 	if value, ok := _u.mutation.ExpiresAt(); ok {
 		_spec.SetField(worker.FieldExpiresAt, field.TypeTime, value)
 	}
-	if value, ok := _u.mutation.Graphs(); ok {
-		_spec.SetField(worker.FieldGraphs, field.TypeBool, value)
+	if value, ok := _u.mutation.Release(); ok {
+		_spec.SetField(worker.FieldRelease, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedRelease(); ok {
+		_spec.AddField(worker.FieldRelease, field.TypeInt32, value)
 	}
 	_spec.Node.Schema = _u.schemaConfig.Worker
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)

@@ -215,9 +215,6 @@ CREATE INDEX "gen_durable_parent" ON "gen_durable" ("parent_id") WITH (deduplica
 -- A node of a graph, by its name: no graph has two of one name.
 CREATE UNIQUE INDEX "gen_durable_node" ON "gen_durable" ("parent_id", "parent_round", "node") WHERE "node" IS NOT NULL;
 
--- The parents that wait under a policy.
-CREATE INDEX "gen_durable_joins" ON "gen_durable" ("id") WHERE "join_round" IS NOT NULL AND "status" = 'awaiting_children';
-
 -- The parents that do not wait any more for the rest of a round, which is to be cancelled.
 CREATE INDEX "gen_durable_losers" ON "gen_durable" ("id")
   WHERE "losers" IS NOT NULL AND ("status" <> 'awaiting_children' OR "losers"[1] <> "round");
@@ -433,7 +430,8 @@ CREATE TABLE "workers" (
   "queues" jsonb NOT NULL,
   "machines" text[] NOT NULL,
   "draining" boolean NOT NULL DEFAULT false,
-  "graphs" boolean NOT NULL DEFAULT false,
+  -- The number of its release, which says what it can serve: see internal/store/release.go.
+  "release" integer NOT NULL DEFAULT 1,
   "started_at" timestamptz NOT NULL DEFAULT now(),
   "beat_at" timestamptz NOT NULL DEFAULT now(),
   "expires_at" timestamptz NOT NULL,

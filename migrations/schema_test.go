@@ -151,7 +151,6 @@ var (
 		CREATE INDEX gen_durable_deadline ON gen_durable USING btree (await_deadline) WHERE (await_deadline IS NOT NULL)
 		CREATE INDEX gen_durable_expiry ON gen_durable USING btree (deadline) WHERE ((deadline IS NOT NULL) AND (finished_at IS NULL))
 		CREATE INDEX gen_durable_finished ON gen_durable USING btree (finished_at) WHERE (finished_at IS NOT NULL)
-		CREATE INDEX gen_durable_joins ON gen_durable USING btree (id) WHERE ((join_round IS NOT NULL) AND (status = 'awaiting_children'::durable_status))
 		CREATE INDEX gen_durable_key ON gen_durable USING btree (partition_key, queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (partition_key IS NOT NULL))
 		CREATE INDEX gen_durable_labels ON gen_durable USING gin (labels jsonb_path_ops) WHERE (labels IS NOT NULL)
 		CREATE INDEX gen_durable_lease ON gen_durable USING btree (lease_expires_at) WHERE (status = 'executing'::durable_status)
