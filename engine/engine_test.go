@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -134,11 +135,19 @@ func TestStartOnASchemaThatIsNotCurrent(t *testing.T) {
 	m := migrate.Migrator{Pool: pool, Schema: "mine"}
 	_, err = m.Up(t.Context())
 	require.NoError(t, err)
-	_, err = m.Down(t.Context())
+	_, err = pool.Exec(t.Context(), `UPDATE mine.atlas_schema_revisions SET applied = 0`)
 	require.NoError(t, err)
 	require.ErrorIs(t, e.Start(t.Context()), engine.ErrSchema)
 	require.ErrorContains(t, e.Start(t.Context()), "is older")
-	_, err = m.Up(t.Context())
+	_, err = pool.Exec(t.Context(), `UPDATE mine.atlas_schema_revisions SET applied = total, version = '20261123050800'`)
+	require.NoError(t, err)
+	err = e.Start(t.Context())
+	require.ErrorIs(t, err, engine.ErrSchema)
+	require.ErrorContains(t, err, "from before the first release")
+	wrong, ok := errors.AsType[*migrations.SchemaError](err)
+	require.True(t, ok)
+	require.Equal(t, migrations.StateUnreleased, wrong.State)
+	_, err = pool.Exec(t.Context(), `UPDATE mine.atlas_schema_revisions SET version = $1`, migrations.Latest())
 	require.NoError(t, err)
 	_, err = pool.Exec(t.Context(), `UPDATE mine.atlas_schema_revisions SET version = '99999999999999' WHERE version = $1`, migrations.Latest())
 	require.NoError(t, err)

@@ -174,28 +174,3 @@ func TestGraph(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrConflict)
 	require.ErrorContains(t, err, "it is a node of a graph")
 }
-
-// While a worker of an older release is live, the step that makes a graph runs again, and fails
-// nothing.
-func TestGraphWaitsForOlderWorkers(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t, pgtest.Migrated(t))
-	_, err := pool.Exec(t.Context(), `INSERT INTO gendurable.workers (id, host, pid, version, queues, machines, expires_at) VALUES
-		(gen_random_uuid(), 'old', 42, '', '{}', '{}', now() + interval '1 hour')`)
-	require.NoError(t, err)
-	e := working(t, pool, rarely, func(c *engine.Config) { c.Machines = []fsm.Definition{partDefinition(nil), wholeDefinition()} })
-	id, err := e.Insert(t.Context(), wholeMachine.New("a b:a"))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		var again bool
-		err := pool.QueryRow(t.Context(), `SELECT status = 'runnable' AND claim_token > 0 FROM gendurable.gen_durable WHERE id = $1`, id).Scan(&again)
-		return err == nil && again
-	}, testPatience, testGlance)
-	_, err = pool.Exec(t.Context(), `DELETE FROM gendurable.workers WHERE host = 'old'`)
-	require.NoError(t, err)
-	_, err = e.Admin().RunNow(t.Context(), id)
-	require.NoError(t, err)
-	got, err := wholeMachine.Wait(within(t), e, id)
-	require.NoError(t, err)
-	require.Equal(t, "a=a() b=b(a())", got)
-}

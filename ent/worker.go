@@ -39,8 +39,8 @@ type Worker struct {
 	BeatAt time.Time `json:"beat_at,omitempty"`
 	// when it counts as gone, unless it beats before
 	ExpiresAt time.Time `json:"expires_at,omitempty"`
-	// its release settles the edges of graphs
-	Graphs       bool `json:"graphs,omitempty"`
+	// the number of its release: what it can serve
+	Release      int32 `json:"release,omitempty"`
 	selectValues sql.SelectValues
 }
 
@@ -53,9 +53,9 @@ func (*Worker) scanValues(columns []string) ([]any, error) {
 			values[i] = new([]byte)
 		case worker.FieldMachines:
 			values[i] = new(schema.Names)
-		case worker.FieldDraining, worker.FieldGraphs:
+		case worker.FieldDraining:
 			values[i] = new(sql.NullBool)
-		case worker.FieldPid:
+		case worker.FieldPid, worker.FieldRelease:
 			values[i] = new(sql.NullInt64)
 		case worker.FieldHost, worker.FieldVersion:
 			values[i] = new(sql.NullString)
@@ -140,11 +140,11 @@ func (_m *Worker) assignValues(columns []string, values []any) error {
 			} else if value.Valid {
 				_m.ExpiresAt = value.Time
 			}
-		case worker.FieldGraphs:
-			if value, ok := values[i].(*sql.NullBool); !ok {
-				return fmt.Errorf("unexpected type %T for field graphs", values[i])
+		case worker.FieldRelease:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field release", values[i])
 			} else if value.Valid {
-				_m.Graphs = value.Bool
+				_m.Release = int32(value.Int64)
 			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
@@ -202,8 +202,8 @@ func (_m *Worker) String() string {
 	builder.WriteString("expires_at=")
 	builder.WriteString(_m.ExpiresAt.Format(time.ANSIC))
 	builder.WriteString(", ")
-	builder.WriteString("graphs=")
-	builder.WriteString(fmt.Sprintf("%v", _m.Graphs))
+	builder.WriteString("release=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Release))
 	builder.WriteByte(')')
 	return builder.String()
 }

@@ -41,22 +41,22 @@ func ExampleMigrator_Status() {
 	// orders missing true <nil>
 }
 
-// Down undoes one migration, To any number of them: here all, with the tables.
+// Down undoes one migration, To any number of them. Here there is one, which makes the tables.
 func ExampleMigrator_To() {
 	pool, closing := database()
 	defer closing()
 	ctx := context.Background()
 	migrator := migrate.Migrator{Pool: pool}
 
-	undone, err := migrator.Down(ctx)
+	undone, err := migrator.To(ctx, migrations.Empty)
+	fmt.Println(len(undone) > 0, err)
+	undone, err = migrator.Down(ctx)
 	fmt.Println(len(undone), err)
-	undone, err = migrator.To(ctx, migrations.Empty)
-	fmt.Println(len(undone) > 1, err)
 	status, err := migrator.Status(ctx)
 	fmt.Println(status.State, err)
 	// Output:
-	// 1 <nil>
 	// true <nil>
+	// 0 <nil>
 	// missing <nil>
 }
 

@@ -36,7 +36,8 @@ type Migrator struct {
 
 // Up applies every pending migration and returns their versions in order; none if the schema is
 // current. After any error it may be run again, and resumes where it was. It returns a
-// [migrations.SchemaError] if the schema is newer than this program.
+// [migrations.SchemaError] if the schema is newer than this program, or from before the first
+// release.
 func (m Migrator) Up(ctx context.Context) ([]string, error) {
 	return m.To(ctx, migrations.Latest())
 }
@@ -57,9 +58,8 @@ func (m Migrator) Down(ctx context.Context) ([]string, error) {
 // returns an error and does nothing.
 //
 // On the way down it undoes the schema, not the work that was done in it: dropped columns lose
-// their data (idempotency keys, claims, crashes, children's rounds), and [migrations.Empty] drops
-// the tables. Stop all engines before: they work with exactly one version. On the way down, too,
-// indexes are built and dropped concurrently.
+// their data, and [migrations.Empty] drops the tables. Stop all engines before: they work with
+// exactly one version. On the way down, too, indexes are built and dropped concurrently.
 func (m Migrator) To(ctx context.Context, version string) ([]string, error) {
 	if version != migrations.Empty && !slices.Contains(migrations.Versions(), version) {
 		return nil, fmt.Errorf("migrate schema %q: no version %q", m.schema(), version)
@@ -112,8 +112,16 @@ func (m Migrator) migrate(ctx context.Context, choose func(applied []string) (st
 	if err != nil {
 		return nil, fmt.Errorf("migrate schema %q: %w", m.schema(), err)
 	}
-	if len(applied) > 0 && applied[len(applied)-1] > migrations.Latest() {
-		return nil, &migrations.SchemaError{Schema: m.schema(), State: migrations.StateNewer, Current: applied[len(applied)-1], Latest: migrations.Latest()}
+	if len(applied) > 0 {
+		refused := &migrations.SchemaError{Schema: m.schema(), Current: applied[len(applied)-1], Latest: migrations.Latest()}
+		switch {
+		case applied[0] < migrations.Versions()[0]:
+			refused.State = migrations.StateUnreleased
+			return nil, refused
+		case refused.Current > refused.Latest:
+			refused.State = migrations.StateNewer
+			return nil, refused
+		}
 	}
 	target, err := choose(applied)
 	if err != nil {

@@ -6,11 +6,18 @@ import (
 	"strings"
 )
 
+//go:embed *.sql atlas.sum down/*.sql
+var files embed.FS
+
 // FS holds the migrations and their checksums in Atlas' format, as in this directory, and their
 // inverses under down/.
-//
-//go:embed *.sql atlas.sum down/*.sql
-var FS embed.FS
+var FS Files = files
+
+// Files is a file system of migrations.
+type Files interface {
+	fs.ReadDirFS
+	fs.ReadFileFS
+}
 
 // Versions returns the versions of all migrations, oldest first.
 func Versions() []string {

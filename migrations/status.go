@@ -24,12 +24,16 @@ const (
 // State says how a schema compares with the version that this program needs.
 type State string
 
-// The four states of a schema.
+// The states of a schema.
 const (
 	StateMissing State = "missing" // nothing has been migrated there
 	StateOlder   State = "older"   // migrations are pending, or one was interrupted
 	StateCurrent State = "current" // exactly the needed version
 	StateNewer   State = "newer"   // a newer program has migrated it
+
+	// StateUnreleased is that of a schema that a version from before the first release has made. Its
+	// migrations are not those of the releases, and none leads from one to the other.
+	StateUnreleased State = "unreleased"
 )
 
 // Status says how far a schema is migrated.
@@ -38,7 +42,7 @@ type Status struct {
 	State   State    `json:"state"`
 	Current string   `json:"current"` // the newest version that is completely applied; Empty if none is
 	Latest  string   `json:"latest"`  // the version that this program needs
-	Pending []string `json:"pending"` // the versions that a migration would apply, in order
+	Pending []string `json:"pending"` // the versions that a migration would apply, in order; nil if unreleased
 }
 
 // SchemaError is returned when an engine cannot work with the version of its schema.
@@ -55,6 +59,9 @@ func (e *SchemaError) Error() string {
 	case StateNewer:
 		return fmt.Sprintf("schema %q is newer than this program: it has version %s, the program knows up to %s; %s",
 			e.Schema, e.Current, e.Latest, e.Remedy())
+	case StateUnreleased:
+		return fmt.Sprintf("schema %q has version %s, of a program from before the first release, and no migration leads on from there; %s",
+			e.Schema, e.Current, e.Remedy())
 	case StateOlder:
 		return fmt.Sprintf("schema %q is older than this program: it has version %s, the program needs %s; %s",
 			e.Schema, e.Current, e.Latest, e.Remedy())
@@ -63,10 +70,14 @@ func (e *SchemaError) Error() string {
 	}
 }
 
-// Remedy returns what to run: each of the three ways does the same.
+// Remedy returns what to run: each of the three ways of a migration does the same.
 func (e *SchemaError) Remedy() string {
-	if e.State == StateNewer {
+	switch e.State { //nolint:exhaustive // the others are migrated
+	case StateNewer:
 		return "run the newer program, or go back with its migrate.Migrator.To(ctx, \"" + e.Latest + "\")"
+	case StateUnreleased:
+		return "drain it: insert nothing any more, and let the program that made it end what is there; then give this program a new schema " +
+			"(Config.Schema), run " + command() + " migrate up --schema with its name, and drop the old one"
 	}
 	schema := ""
 	if e.Schema != DefaultSchema {
@@ -132,13 +143,18 @@ func read(ctx context.Context, db Querier, schema string) (Status, error) {
 	if !exists {
 		return status, nil
 	}
-	var begun string
+	var oldest, begun string
 	err := db.QueryRow(ctx, `SELECT coalesce(max(version COLLATE "C") FILTER (WHERE applied = total), $1::text),
-		coalesce(max(version COLLATE "C"), $1::text) FROM `+table+` WHERE version NOT LIKE '.%'`, Empty).Scan(&status.Current, &begun)
+		coalesce(min(version COLLATE "C"), $1::text), coalesce(max(version COLLATE "C"), $1::text)
+		FROM `+table+` WHERE version NOT LIKE '.%'`, Empty).Scan(&status.Current, &oldest, &begun)
 	if err != nil {
 		return Status{}, fmt.Errorf("read the revision table: %w", err)
 	}
 	status.Pending = nil
+	if begun != Empty && oldest < Versions()[0] {
+		status.State, status.Current = StateUnreleased, begun
+		return status, nil
+	}
 	for _, version := range Versions() {
 		if version > status.Current {
 			status.Pending = append(status.Pending, version)

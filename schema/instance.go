@@ -191,8 +191,6 @@ func (Instance) Indexes() []ent.Index {
 		// Package internal/ddl makes it an index of when the instance's own retention ends.
 		partial("gen_durable_retained", "finished_at IS NOT NULL AND "+OwnRetention+" >= 0", "finished_at"),
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),
-		// This one serves the look after joins with a policy.
-		partial("gen_durable_joins", "join_round IS NOT NULL AND status = 'awaiting_children'::durable_status", "id"),
 		// This one serves the sweep of what joins have not waited for.
 		partial("gen_durable_losers", "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round)", "id"),
 		// This one finds a node by its name, and keeps a graph from having two of one name.

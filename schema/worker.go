@@ -35,6 +35,6 @@ func (Worker) Fields() []ent.Field {
 		field.Time("started_at").Annotations(now()),
 		field.Time("beat_at").Annotations(now()),
 		field.Time("expires_at").Comment("when it counts as gone, unless it beats before"),
-		field.Bool("graphs").Annotations(entsql.DefaultExpr("false")).Comment("its release settles the edges of graphs"),
+		field.Int32("release").Annotations(entsql.DefaultExpr("1")).Comment("the number of its release: what it can serve"),
 	}
 }

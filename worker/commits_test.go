@@ -105,6 +105,28 @@ func TestWhatIsRefusedTwiceFailsWithASafeText(t *testing.T) {
 	})
 }
 
+// While a worker is live that cannot serve an outcome, the step runs again every few seconds, as the
+// same attempt. Nothing fails, and no handler is called.
+func TestAnOutcomeWaitsForOlderWorkers(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) {
+			t.Error("the handler was called")
+			return &step.Commit{Kind: step.Stop}, nil
+		}
+		s.change(func(w *weather) { w.older = true })
+		r := s.db.insert()
+		s.start()
+		s.pass(time.Minute)
+		require.Equal(t, fsm.StatusRunnable, s.db.look(r.ID).status)
+		require.InDelta(t, time.Minute/olderPause, len(s.witness.runs(r.ID)), 3)
+		require.NotEmpty(t, s.journal.saying("beside an older worker"))
+		s.change(func(w *weather) { w.older = false })
+		s.ended(time.Minute)
+		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
+		require.Zero(t, s.db.look(r.ID).Attempt)
+	})
+}
+
 // If Postgres refuses even the failure, the instance is left to its lease and named in the log. Its
 // slot is free for others.
 func TestWhatCannotEvenFailIsLeftToItsLease(t *testing.T) {

@@ -82,7 +82,6 @@ type backend interface {
 	Uptime(ctx context.Context) (time.Duration, error)
 	Poll(ctx context.Context, queues, machines, lines []string) (store.Polled, error)
 	TimeOut(ctx context.Context, limit int) (store.TimedOut, error)
-	Recount(ctx context.Context, after int64, limit int, always bool) (store.Recounted, error)
 	CancelRest(ctx context.Context, mark string, after int64, limit int) (store.Rested, error)
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)

@@ -272,11 +272,3 @@ func (db *fake) CancelRest(ctx context.Context, _ string, after int64, _ int) (o
 	})
 	return out, err
 }
-
-// Recount has nothing to do, since the fake has no joins. It notes whether it was to look anyway.
-func (db *fake) Recount(_ context.Context, _ int64, _ int, always bool) (out store.Recounted, err error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.recounts = append(db.recounts, always)
-	return out, nil
-}

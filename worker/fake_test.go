@@ -23,7 +23,6 @@ type fake struct {
 	keys    map[string]bool // correlation keys that strangers are inserting
 
 	mu        sync.Mutex
-	recounts  []bool // whether each call of Recount was to look anyway
 	rows      map[int64]*row
 	ids       int64
 	tokens    int64
@@ -315,6 +314,9 @@ func (db *fake) Commit(ctx context.Context, worker, mark string, entries []store
 			for _, e := range entries {
 				if r := db.rows[e.Claim.ID]; r.fence(e.Claim, worker) && r.Visit == e.Claim.Visit && poisonous(e.Commit) && (slow || !r.locked() && !r.busy) {
 					return refusal("22P02")
+				}
+				if db.weather.older && e.Commit.Kind == step.Done {
+					return &step.ReleaseError{Host: "old", PID: 42, Release: 1, Needed: 2}
 				}
 			}
 			for _, e := range entries {

@@ -19,8 +19,6 @@ const (
 	tombstonesKept = 10_000    // per instance (§4)
 	sweepSlice     = 1000      // partition keys of one statement
 	sweepSlices    = 10        // slices of one sweep
-	recountMost    = 200       // parents of one statement
-	recountAlways  = 20        // in each so many rounds, and in the first, joins are looked at though no older worker is live
 )
 
 // pruner deletes terminal instances past their retention.
@@ -113,7 +111,6 @@ type sweeper struct {
 	*process
 	keys       *keyring
 	promotions *promotions
-	rounds     int // that have looked for joins
 }
 
 func (s *sweeper) run() {
@@ -133,29 +130,6 @@ func (s *sweeper) run() {
 			if after = last; after == "" {
 				break
 			}
-		}
-		s.recount()
-	}
-}
-
-// recount wakes parents that a process of the release before has left asleep, since it knows no
-// policies of joins. It looks in each round while a worker of that release is live. Without one it
-// looks in its own first rounds, since the last worker of that release ends when a new process has
-// started, in a rolling deploy, and then in each recountAlways-th round. See Recount.
-func (s *sweeper) recount() {
-	always := s.rounds < recountAlways || s.rounds%recountAlways == 0
-	s.rounds++
-	ctx, cancel := context.WithTimeout(s.looking, statementTimeout)
-	defer cancel()
-	for after, n := int64(0), 0; n < sweepSlices; n++ {
-		done, err := s.db.Recount(ctx, after, recountMost, always)
-		if err != nil {
-			s.trouble("count the children of parents that may have been left asleep", err)
-			return
-		}
-		s.Nudge(done.Queues...)
-		if after = done.Last; after == 0 {
-			return
 		}
 	}
 }

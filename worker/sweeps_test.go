@@ -108,22 +108,6 @@ func TestTheSweepFindsKeysThatStandStill(t *testing.T) {
 	})
 }
 
-// A young process looks in each round for joins that an older release may have left asleep. Later
-// it seldom does, unless the store sees an older worker.
-func TestJoinsAreSeldomCountedAnew(t *testing.T) {
-	play(t, 1, func(t *testing.T, s *scene) {
-		s.config.Reap = 5 * time.Second
-		s.start()
-		s.pass(10 * time.Minute)
-		s.db.mu.Lock()
-		defer s.db.mu.Unlock()
-		require.Greater(t, len(s.db.recounts), 3*recountAlways)
-		for round, always := range s.db.recounts {
-			require.Equal(t, round < recountAlways || round%recountAlways == 0, always, "round %d", round)
-		}
-	})
-}
-
 func orphan(s *scene) *row {
 	return s.db.insert(func(r *row) { r.status, r.worker, r.Token, r.lease = fsm.StatusExecuting, "gone", 999, time.Now() })
 }

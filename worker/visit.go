@@ -209,17 +209,18 @@ func (x *execution) advance(o *step.Commit) {
 	x.phase, x.failed, x.refused, x.final, x.rerun, x.took = fresh, nil, false, false, 0, 0
 }
 
-// olderPause is how long a step that makes a graph waits for the workers of older releases to end.
+// olderPause is how long a step waits for the workers of older releases to end, which cannot serve
+// its outcome.
 const olderPause = 5 * time.Second
 
 // refuse handles an outcome that Postgres refused. The first time the handler decides, the second
 // time the instance fails with a safe text.
 //
-// A graph is no fault while a worker of an older release is live: the step runs again a little
-// later, as often as it takes.
+// What an older worker that is live cannot serve is no fault: the step runs again a little later, as
+// often as it takes.
 func (x *execution) refuse(err error) *step.Commit {
-	if errors.Is(err, step.ErrOlder) {
-		x.trouble("make a graph", err)
+	if _, ok := errors.AsType[*step.ReleaseError](err); ok {
+		x.trouble("commit an outcome beside an older worker", err)
 		return &step.Commit{Kind: step.Again, Delay: olderPause}
 	}
 	if x.phase = x.before; x.refused || x.phase == spent {

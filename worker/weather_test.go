@@ -36,6 +36,7 @@ type weather struct {
 	instead                    func(verb, about string, ids []int64) error // unless it returns nil, its error is the answer, and nothing happens
 	frozen                     time.Time                                   // the server freezes until then: nothing takes effect, and no connection breaks
 	leftOut, missed, collision float64
+	older                      bool // a worker is live that cannot serve an instance that is done
 }
 
 // happens decides by chance. The caller holds the fake's mu, as for all of weather.

@@ -13,7 +13,6 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
-	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -76,7 +75,7 @@ func TestBadValues(t *testing.T) {
 	} {
 		h.run(args...).is(codeUsage).complains(text)
 	}
-	h.run("migrate", "up", "--to", migrations.Versions()[0]).is(codeUsage).complains("migrate down --to")
+	h.run("migrate", "up", "--to", "20260101000000").is(codeUsage).complains("migrate down --to")
 }
 
 func TestWithoutADatabase(t *testing.T) {
@@ -104,10 +103,9 @@ func TestSchemasThatDoNotFit(t *testing.T) {
 	h.run("queue", "list", "--schema", "elsewhere").is(codeSchema).complains("gendurable migrate up --schema elsewhere")
 	h.run("bench", "--jobs", "1", "--singles", "0", "--schema", "elsewhere").is(codeDone) // needs none
 
-	_, err := migrate.Migrator{Pool: h.pool}.Down(t.Context())
-	require.NoError(t, err)
+	h.exec(`UPDATE gendurable.atlas_schema_revisions SET applied = 0`) // the newest migration was interrupted
 	h.run("instance", "list").is(codeSchema).complains("is older than this program").complains(": gendurable migrate up")
-	h.run("migrate", "up").is(codeDone)
+	h.exec(`UPDATE gendurable.atlas_schema_revisions SET applied = total`)
 
 	h.exec(`INSERT INTO gendurable.atlas_schema_revisions SELECT (jsonb_populate_record(r, '{"version": "29991231235959"}')).*
 		FROM gendurable.atlas_schema_revisions r WHERE version = $1`, migrations.Latest())

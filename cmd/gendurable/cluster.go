@@ -222,7 +222,8 @@ func refuse(all []*cluster.PlaceStatus, migrate bool) error {
 		switch {
 		case !s.Reached:
 			down = append(down, plain(s.Wrong[0]))
-		case s.Migrated.State == migrations.StateNewer, s.Migrated.State != migrations.StateCurrent && !migrate:
+		case s.Migrated.State == migrations.StateNewer, s.Migrated.State == migrations.StateUnreleased,
+			s.Migrated.State != migrations.StateCurrent && !migrate:
 			unfit = append(unfit, fmt.Sprintf("place %d (schema %q of %s) is %s", s.Place, s.Schema, s.Server, s.Migrated.State))
 		}
 	}
@@ -231,7 +232,7 @@ func refuse(all []*cluster.PlaceStatus, migrate bool) error {
 		return &exitError{codeNoConnection, fmt.Errorf("nothing was done: all places have to answer\n  %s", strings.Join(down, "\n  "))}
 	case len(unfit) > 0:
 		return &exitError{codeSchema, fmt.Errorf("nothing was done: all schemas have to be current: "+
-			"--migrate makes what is missing or older so, a newer one needs the gendurable of its release\n  %s", strings.Join(unfit, "\n  "))}
+			"--migrate makes what is missing or older so, a newer one needs the gendurable of its release, an unreleased one a new schema\n  %s", strings.Join(unfit, "\n  "))}
 	}
 	return nil
 }

@@ -125,6 +125,8 @@ func (a *app) unfit(state migrations.State, current, latest string) string {
 	switch state { //nolint:exhaustive // no caller asks about a current one
 	case migrations.StateMissing:
 		return fmt.Sprintf("schema %q has no tables: %s makes them; or is --schema another one?", a.Schema, command)
+	case migrations.StateUnreleased:
+		return (&migrations.SchemaError{Schema: a.Schema, State: state, Current: current, Latest: latest}).Error()
 	case migrations.StateOlder:
 		return fmt.Sprintf("schema %q is older than this program: it has version %s, the program needs %s: %s", a.Schema, current, latest, command)
 	}

@@ -84,6 +84,18 @@ func TestDevKeepsItsDataAndItsURL(t *testing.T) {
 	second := dev(t, "--dir", dir)
 	require.Equal(t, first.url, second.url)
 	h.run("queue", "list").is(codeDone).says("mail")
+
+	// What a version from before the first release has left there is refused, and kept.
+	conn, err := pgx.Connect(t.Context(), second.url)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `UPDATE gendurable.atlas_schema_revisions SET version = '20261123050800'`)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+	second.stop()
+	h.in("dev", "--dir", dir).is(codeSchema).complains("from before the first release").complains("migrate up --schema")
+	dev(t, "--dir", dir, "--schema", "fresh")
+	h.run("queue", "list", "--schema", "fresh").is(codeDone)
+	h.run("queue", "list").is(codeSchema)
 }
 
 func TestDevEndsWhenItsServerDoes(t *testing.T) {

@@ -74,6 +74,9 @@ func (c *migrateDown) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error
 		if err != nil {
 			return nil, err
 		}
+		if status.State == migrations.StateUnreleased {
+			return m.Down(ctx) // which says what helps
+		}
 		undo := slices.DeleteFunc(migrations.Versions(), func(v string) bool { return v > status.Current || c.To != "" && v <= c.To })
 		if c.To == "" {
 			undo = undo[max(0, len(undo)-1):]

@@ -270,14 +270,6 @@ var (
 				},
 			},
 			{
-				Name:    "gen_durable_joins",
-				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[0]},
-				Annotation: &entsql.IndexAnnotation{
-					Where: "join_round IS NOT NULL AND status = 'awaiting_children'::durable_status",
-				},
-			},
-			{
 				Name:    "gen_durable_losers",
 				Unique:  false,
 				Columns: []*schema.Column{GenDurableColumns[0]},
@@ -574,7 +566,7 @@ var (
 		{Name: "started_at", Type: field.TypeTime, Default: schema.Expr("now()")},
 		{Name: "beat_at", Type: field.TypeTime, Default: schema.Expr("now()")},
 		{Name: "expires_at", Type: field.TypeTime},
-		{Name: "graphs", Type: field.TypeBool, Default: schema.Expr("false")},
+		{Name: "release", Type: field.TypeInt32, Default: schema.Expr("1")},
 	}
 	// WorkersTable holds the schema information for the "workers" table.
 	WorkersTable = &schema.Table{

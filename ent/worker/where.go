@@ -96,9 +96,9 @@ func ExpiresAt(v time.Time) predicate.Worker {
 	return predicate.Worker(sql.FieldEQ(FieldExpiresAt, v))
 }
 
-// Graphs applies equality check predicate on the "graphs" field. It's identical to GraphsEQ.
-func Graphs(v bool) predicate.Worker {
-	return predicate.Worker(sql.FieldEQ(FieldGraphs, v))
+// Release applies equality check predicate on the "release" field. It's identical to ReleaseEQ.
+func Release(v int32) predicate.Worker {
+	return predicate.Worker(sql.FieldEQ(FieldRelease, v))
 }
 
 // HostEQ applies the EQ predicate on the "host" field.
@@ -441,14 +441,44 @@ func ExpiresAtLTE(v time.Time) predicate.Worker {
 	return predicate.Worker(sql.FieldLTE(FieldExpiresAt, v))
 }
 
-// GraphsEQ applies the EQ predicate on the "graphs" field.
-func GraphsEQ(v bool) predicate.Worker {
-	return predicate.Worker(sql.FieldEQ(FieldGraphs, v))
+// ReleaseEQ applies the EQ predicate on the "release" field.
+func ReleaseEQ(v int32) predicate.Worker {
+	return predicate.Worker(sql.FieldEQ(FieldRelease, v))
 }
 
-// GraphsNEQ applies the NEQ predicate on the "graphs" field.
-func GraphsNEQ(v bool) predicate.Worker {
-	return predicate.Worker(sql.FieldNEQ(FieldGraphs, v))
+// ReleaseNEQ applies the NEQ predicate on the "release" field.
+func ReleaseNEQ(v int32) predicate.Worker {
+	return predicate.Worker(sql.FieldNEQ(FieldRelease, v))
+}
+
+// ReleaseIn applies the In predicate on the "release" field.
+func ReleaseIn(vs ...int32) predicate.Worker {
+	return predicate.Worker(sql.FieldIn(FieldRelease, vs...))
+}
+
+// ReleaseNotIn applies the NotIn predicate on the "release" field.
+func ReleaseNotIn(vs ...int32) predicate.Worker {
+	return predicate.Worker(sql.FieldNotIn(FieldRelease, vs...))
+}
+
+// ReleaseGT applies the GT predicate on the "release" field.
+func ReleaseGT(v int32) predicate.Worker {
+	return predicate.Worker(sql.FieldGT(FieldRelease, v))
+}
+
+// ReleaseGTE applies the GTE predicate on the "release" field.
+func ReleaseGTE(v int32) predicate.Worker {
+	return predicate.Worker(sql.FieldGTE(FieldRelease, v))
+}
+
+// ReleaseLT applies the LT predicate on the "release" field.
+func ReleaseLT(v int32) predicate.Worker {
+	return predicate.Worker(sql.FieldLT(FieldRelease, v))
+}
+
+// ReleaseLTE applies the LTE predicate on the "release" field.
+func ReleaseLTE(v int32) predicate.Worker {
+	return predicate.Worker(sql.FieldLTE(FieldRelease, v))
 }
 
 // And groups predicates with the AND operator between them.

@@ -29,8 +29,8 @@ const (
 	FieldBeatAt = "beat_at"
 	// FieldExpiresAt holds the string denoting the expires_at field in the database.
 	FieldExpiresAt = "expires_at"
-	// FieldGraphs holds the string denoting the graphs field in the database.
-	FieldGraphs = "graphs"
+	// FieldRelease holds the string denoting the release field in the database.
+	FieldRelease = "release"
 	// Table holds the table name of the worker in the database.
 	Table = "workers"
 )
@@ -47,7 +47,7 @@ var Columns = []string{
 	FieldStartedAt,
 	FieldBeatAt,
 	FieldExpiresAt,
-	FieldGraphs,
+	FieldRelease,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
@@ -108,7 +108,7 @@ func ByExpiresAt(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldExpiresAt, opts...).ToFunc()
 }
 
-// ByGraphs orders the results by the graphs field.
-func ByGraphs(opts ...sql.OrderTermOption) OrderOption {
-	return sql.OrderByField(FieldGraphs, opts...).ToFunc()
+// ByRelease orders the results by the release field.
+func ByRelease(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldRelease, opts...).ToFunc()
 }

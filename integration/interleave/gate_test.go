@@ -312,7 +312,7 @@ var labels = [][2]string{
 	{"SET step = u.step", "outcomes, kept"}, {"SET status = 'done', result", "outcomes, done"}, {"WHERE t.parent = ANY(", "outcomes"},
 	{".signals s\nWHERE s.id = ANY($1::bigint[])", "consume"}, {".signals s SET consumed_at", "consume"},
 	{"SELECT unnest($3::bigint[])", "recheck"}, {"WHERE s.target_id = ANY($1::bigint[])", "drop inbox"},
-	{"SET join_round = g.round", "policy"}, {"SET join_round = g.visit", "rejoin"}, {"x.join_size - x.children_pending <> x.join_done", "uncounted"}, {"SET join_done = c.done", "recount"},
+	{"SET join_round = g.round", "policy"}, {"SET join_round = g.visit", "rejoin"},
 	{"p.children_pending - d.n", "join"}, {"dropped = u.dropped", "dropped"}, {"CROSS JOIN LATERAL (SELECT x.round", "spawn"},
 	{"SELECT 'kept signals', 'none'", "hold key"},
 	{"gendurable.held', true), '')::bigint", "let key"}, {"OVERRIDING SYSTEM VALUE", "insert"}, {"SELECT g.correlation_guard, g.id", "occupants"},

@@ -1,10 +1,7 @@
 package interleave
 
 import (
-	"context"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
@@ -32,9 +29,7 @@ func quorum() world {
 		reaps("reap to the limit", 1), cancels("cancel child", subjectID), cancels("cancel parent", parentID),
 		inTurn("cancel parent, retry", cancels("", parentID), revives("", parentID)), cancelsFamily("cancel family", parentID),
 		delivers("signal parent", byID(parentID), "go", ""), signals("signal parent by function", byID(parentID), "go", ""), timesOut(),
-		holds("hold parent", parent, parentID), claims("claim", "default", owner, 10), recounts(),
-		before("release before: done", commits("", false, done(one))), before("release before: both done", commits("", false, done(two), done(three))),
-		before("release before: signal parent", delivers("", byID(parentID), "go", "")),
+		holds("hold parent", parent, parentID), claims("claim", "default", owner, 10),
 	}}
 }
 
@@ -68,8 +63,7 @@ func rejoined() world {
 		ofTheParent(commits("both done", false, done(two), done(three))), ofTheParent(commits("one done, one stops, slow", true, done(two), stopped(three))),
 		reaps("reap to the limit", 1), cancels("cancel child", subjectID), cancels("cancel parent", parentID),
 		inTurn("cancel child, retry", cancels("", nephewID+1), revives("", nephewID+1)),
-		delivers("signal parent", byID(parentID), "go", ""), timesOut(), holds("hold parent", parent, parentID), recounts(),
-		before("release before: done", commits("", false, done(three))),
+		delivers("signal parent", byID(parentID), "go", ""), timesOut(), holds("hold parent", parent, parentID),
 	}}
 }
 
@@ -81,65 +75,4 @@ func rejoins(c *step.Claim, j step.Join) store.Entry {
 func policed(e store.Entry, j step.Join) store.Entry {
 	e.Commit.Join = &j
 	return e
-}
-
-// recounts looks for parents that a process of the release before has left asleep.
-func recounts() verb {
-	return verb{name: "recount", family: "recount", touches: parent, quick: true, run: func(ctx context.Context, s *session) {
-		s.insist("recount", s.recount(ctx), s.recount)
-	}}
-}
-
-func (s *session) recount(ctx context.Context) error {
-	_, err := s.db.Recount(ctx, 0, 10, true)
-	return err
-}
-
-// before runs a verb as the release before does, which knows no policies. The sweep of another
-// process follows.
-func before(name string, v verb) verb {
-	v.name = name
-	run := v.run
-	v.run = func(ctx context.Context, s *session) {
-		s.mu.Lock()
-		s.older = true
-		s.mu.Unlock()
-		run(ctx, s)
-		s.mu.Lock()
-		s.older = false
-		s.mu.Unlock()
-		s.later(s.recount)
-	}
-	return v
-}
-
-// older makes the statements those of the release before.
-var older = func(queries []*pgx.QueuedQuery) {
-	join := find(queries, "p.children_pending - d.n")
-	if join >= 0 {
-		text("l.wakes", "p.children_pending <= d.n",
-			"THEN p.join_done + d.ok ELSE", "THEN p.join_done ELSE", "THEN p.join_failed + d.n - d.ok ELSE", "THEN p.join_failed ELSE",
-			"AND x.parent_round < 0", "AND false", // it draws no number
-			"await_deadline = CASE WHEN p.children_pending <= d.n THEN NULL ELSE p.await_deadline END", "await_deadline = p.await_deadline",
-		)("", queries[join:join+1])
-	}
-	text("g.status IN ('awaiting_signal', 'awaiting_children') AND", "g.status = 'awaiting_signal' AND")("", queries)
-}
-
-// aging shows each batch to the release before, if its session is one of it, and then to the
-// mutator.
-type aging struct {
-	mutator
-
-	s *session
-}
-
-func (a *aging) TraceBatchStart(ctx context.Context, c *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	a.s.mu.Lock()
-	old := a.s.older
-	a.s.mu.Unlock()
-	if old {
-		older(data.Batch.QueuedQueries)
-	}
-	return a.mutator.TraceBatchStart(ctx, c, data)
 }

@@ -247,8 +247,6 @@ var mutants = []mutant{
 		text("OR x.join_failed + d.n - d.ok >= x.wake_failed", "")},
 	{"join that leaves its timeout behind", "quorum/both done|hold parent", "row out of shape",
 		text("await_deadline = CASE WHEN l.wakes THEN NULL ELSE p.await_deadline END", "await_deadline = p.await_deadline")},
-	{"policy decided by counts that do not add up", "quorum/release before: both done|stop", "woke early",
-		text("AND x.join_size - x.children_pending = x.join_done + x.join_failed AND (", "AND (")},
 	{"ends of nodes that wait for a stranger", "graph/done|hold waiting", "waited", text(" AND t.id <> ALL(ARRAY(SELECT id FROM held))", "")},
 	{"sweep of nodes that waits for a stranger", "graph/reap to the limit|hold waiting", "waited",
 		of("AS over", text("AND (x.node IS NULL OR NOT EXISTS (", "AND (x.node IS NULL OR true OR NOT EXISTS ("))},

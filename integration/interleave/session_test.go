@@ -39,7 +39,6 @@ type session struct {
 	flying    *flight
 	over      bool // the verb has returned
 	heeds     bool // its worker heeds gates
-	older     bool // it is of the release before
 	deadlocks int  // number that the server reported, whoever repeats the transaction then
 
 	// The verb writes these fields, and the rig reads them when the verb is over.
@@ -65,7 +64,7 @@ func (r *rig) newSession(url, name string) *session {
 			s.gates = append(s.gates, g)
 			return g, nil
 		}
-		c.ConnConfig.Tracer = &aging{mutator{rig: r, session: name}, s}
+		c.ConnConfig.Tracer = &mutator{rig: r, session: name}
 	})
 	s.plain, s.knowing = store.New(entpgx.New(pool), schema), store.New(entpgx.New(pool), schema)
 	for _, knows := range []*store.Store{s.plain, s.knowing} { // of graphs, so that each schedule sends the same statements

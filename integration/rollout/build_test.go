@@ -31,7 +31,12 @@ ALTER TYPE "durable_status" ADD VALUE 'next';
 	nextDown = "SELECT 1;\n"
 )
 
-// builds compiles the program as it is, and as it will be after one more migration.
+// The next release also has the next number, and what the workers before it cannot serve: to it,
+// these are graphs.
+var nextRelease = strings.NewReplacer("thisRelease = 1", "thisRelease = 2", "graphsSince = 1", "graphsSince = 2")
+
+// builds compiles the program as it is, and as it will be after one more migration in a release that
+// writes what this one cannot serve.
 func builds(t *testing.T) (older, newer string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,6 +60,14 @@ func builds(t *testing.T) (older, newer string) {
 	require.NoError(t, err)
 
 	replace := map[string]string{}
+	numbers := filepath.Join(root, "internal", "store", "release.go")
+	was, err := os.ReadFile(numbers)
+	require.NoError(t, err)
+	next := nextRelease.Replace(string(was))
+	require.Equal(t, 1, strings.Count(next, "thisRelease = 2"))
+	require.Equal(t, 1, strings.Count(next, "graphsSince = 2"))
+	replace[numbers] = filepath.Join(dir, "release.go")
+	require.NoError(t, os.WriteFile(replace[numbers], []byte(next), 0o600))
 	for at, content := range map[string]string{
 		nextName: nextUp, "down/" + nextName: nextDown, migrate.HashFileName: string(sums),
 	} {

@@ -39,6 +39,7 @@ var (
 	Choice  = fsm.Declare[Order, string]("choice")
 	Flow    = fsm.Declare[Order, string]("flow")
 	Rush    = fsm.Declare[Order, string]("rush")
+	Graph   = fsm.Declare[Order, string]("graph")
 	Retired = fsm.Declare[Order, string]("retired")
 	Fresh   = fsm.Declare[Order, string]("fresh")
 )
@@ -55,7 +56,7 @@ const TracesDDL = `CREATE TABLE traces (instance bigint, machine text, version i
 // Machines returns the machines of a build.
 func Machines(build string, t Traces) []fsm.Definition {
 	first := []fsm.Definition{t.order(Order1, Item1), t.item(Item1), t.choice(), t.flow(), t.rush()}
-	second := []fsm.Definition{t.order(Order2, Item2), t.item(Item2), t.item(Fresh)}
+	second := []fsm.Definition{t.order(Order2, Item2), t.item(Item2), t.item(Fresh), t.graph()}
 	switch build {
 	case Old:
 		return append(first, t.item(Retired))
@@ -160,6 +161,18 @@ func (t Traces) rush() fsm.Definition {
 				}
 			}
 			return v.Done(strconv.Itoa(v.Version)), nil
+		})),
+	).OnError(t.failed)
+}
+
+// graph makes a graph of two nodes, one behind the other.
+func (t Traces) graph() fsm.Definition {
+	return Graph.Define(
+		fsm.Step("start", t.traced(func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			return v.ScheduleGraph("end", v.State, fsm.Node("a", Item1.New(Order{})), fsm.Node("b", Item1.New(Order{})).After("a")), nil
+		})),
+		fsm.Step("end", t.traced(func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			return v.Done(fmt.Sprint(v.Round().Done, " nodes")), nil
 		})),
 	).OnError(t.failed)
 }

@@ -60,6 +60,12 @@ func TestARollingDeployAcrossAMigration(t *testing.T) {
 	l.ranBy(many(), old...)
 	l.ranBy(many(), first)
 
+	// What the old processes cannot serve, the new one does not write while one of them is live. It
+	// tries again, and nothing fails.
+	graph := l.insert(Graph.New(Order{}))
+	require.Eventually(t, func() bool { return first.log.has("release 2 can") }, patience, 20*time.Millisecond)
+	require.Zero(t, l.nodes(graph))
+
 	// An old process that starts again does not know the schema, and says so. The running ones go on
 	// all the same.
 	late, said := run(t, older, "-url", url, "-machines", Old)
@@ -93,6 +99,7 @@ func TestARollingDeployAcrossAMigration(t *testing.T) {
 	l.stop()
 	l.signal(parked...)
 	l.allDone()
+	require.Equal(t, 2, l.nodes(graph))
 	again.stop()
 
 	l.nothingBurned()
@@ -224,6 +231,13 @@ func (l *load) stop() {
 func (l *load) count(where string, arguments ...any) (n int) {
 	l.t.Helper()
 	require.NoError(l.t, l.pool.QueryRow(l.t.Context(), `SELECT count(*) FROM traces WHERE `+where, arguments...).Scan(&n))
+	return n
+}
+
+// nodes counts the nodes of a graph.
+func (l *load) nodes(root fsm.ID) (n int) {
+	l.t.Helper()
+	require.NoError(l.t, l.pool.QueryRow(l.t.Context(), `SELECT count(*) FROM gendurable.gen_durable WHERE parent_id = $1 AND node IS NOT NULL`, root).Scan(&n))
 	return n
 }
 

@@ -24,7 +24,7 @@ func (p *patcher) table(table *schema.Table) error {
 			return fmt.Errorf("column %q: %w", column.Name, err)
 		}
 	}
-	// The base has it, and a later migration drops it: it would lock the parent for each child.
+	// The reference has it, the table does not: it would lock the parent for each child.
 	table.ForeignKeys = slices.DeleteFunc(table.ForeignKeys, func(key *schema.ForeignKey) bool { return key.Symbol == gschema.ParentKey })
 	for _, index := range table.Indexes {
 		// The base declares a constraint, and an index is not one: ON CONFLICT takes either, but the

@@ -181,8 +181,6 @@ CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE finis
 CREATE INDEX "gen_durable_retained" ON "gen_durable" ((timezone('UTC', finished_at) + least(CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END, 3162240000000000) * interval '00:00:00.000001')) WHERE finished_at IS NOT NULL AND CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END >= 0;
 -- Create index "gen_durable_deadline" to table: "gen_durable"
 CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE await_deadline IS NOT NULL;
--- Create index "gen_durable_joins" to table: "gen_durable"
-CREATE INDEX "gen_durable_joins" ON "gen_durable" ("id") WHERE join_round IS NOT NULL AND status = 'awaiting_children'::durable_status;
 -- Create index "gen_durable_losers" to table: "gen_durable"
 CREATE INDEX "gen_durable_losers" ON "gen_durable" ("id") WHERE losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round);
 -- Create index "gen_durable_node" to table: "gen_durable"
@@ -258,7 +256,7 @@ CREATE TABLE "workers" (
   "started_at" timestamptz NOT NULL DEFAULT (now()),
   "beat_at" timestamptz NOT NULL DEFAULT (now()),
   "expires_at" timestamptz NOT NULL,
-  "graphs" boolean NOT NULL DEFAULT (false),
+  "release" integer NOT NULL DEFAULT 1,
   PRIMARY KEY ("id"),
   CONSTRAINT "workers_finite_check" CHECK (isfinite(started_at) AND isfinite(beat_at) AND isfinite(expires_at))
 );

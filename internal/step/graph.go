@@ -1,7 +1,6 @@
 package step
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -151,6 +150,16 @@ type Upstream struct {
 	Needs Need
 }
 
-// ErrOlder refuses a graph while a worker of a release is live that knows no graphs: it would end a
-// node without telling those that wait for it.
-var ErrOlder = errors.New("a worker of an older release is live, which does not know the edges of graphs")
+// ReleaseError refuses an outcome while a worker of a release is live that cannot serve what the
+// outcome would write.
+type ReleaseError struct {
+	Host    string
+	PID     int
+	Release int32 // the worker's
+	Needed  int32 // the first that can
+}
+
+// Error names the worker and both releases.
+func (e *ReleaseError) Error() string {
+	return fmt.Sprintf("process %d on %s is of release %d, which cannot serve this: release %d can", e.PID, e.Host, e.Release, e.Needed)
+}

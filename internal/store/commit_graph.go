@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/google/uuid"
@@ -115,19 +114,6 @@ var (
 // edgesSQL inserts the edges of a graph. $1 from $2 to $3 needs
 const edgesSQL = `INSERT INTO {s}.edges (from_id, to_id, needs) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[])`
 
-// olderSQL looks for a worker of a release that knows no graphs, and that is live or may come back:
-// a process that somebody has stopped (SIGSTOP) reports itself no more, and once it goes on it
-// claims nodes and ends them. Its sessions stay meanwhile, and so does its liveness lock. Its
-// report is kept for presentKept. What the statement cannot see is a process that lost its sessions
-// while it was stopped, has no liveness lock (LockByLease), or was stopped for longer.
-//
-// It looks at the server's locks only where such a report is there, and takes none: to others the
-// worker would look alive. $1 schema
-var olderSQL = `SELECT w.host, w.pid FROM {s}.workers w WHERE NOT w.graphs AND (w.expires_at > (SELECT clock_timestamp())
-  OR EXISTS (SELECT FROM pg_catalog.pg_locks k WHERE k.locktype = 'advisory' AND k.mode = 'ShareLock' AND k.granted AND k.objsubid = 1
-    AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
-    AND (k.classid::bigint << 32) + k.objid::bigint = ` + livenessKey("$1::text", "w.id") + `)) LIMIT 1`
-
 // graph holds the graph of an outcome, by the uids of its nodes.
 type graph struct {
 	*step.Graph
@@ -200,18 +186,4 @@ func (s *Store) edges(g *graph, ids map[uuid.UUID]int64) []entpgx.Stmt {
 		from[i], to[i], needs[i] = ids[g.uids[e.From]], ids[g.uids[e.To]], int16(e.Needs)
 	}
 	return []entpgx.Stmt{s.stmt("edges", edgesSQL, nil, from, to, needs)}
-}
-
-// refuseOlder returns a step.ErrOlder while there is a worker that knows no graphs. Nobody starts
-// one later: such a release finds that the schema is newer than it, and does not start.
-func (s *Store) refuseOlder(send send) error {
-	var host string
-	var pid int
-	if err := send(s.stmt("older workers", olderSQL, func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&host, &pid}, func() error { return nil })
-		return err
-	}, s.schema)); err != nil || pid == 0 {
-		return err
-	}
-	return fmt.Errorf("process %d on %s: %w", pid, host, step.ErrOlder)
 }

@@ -228,29 +228,6 @@ func TestGraphIsAllOrNothing(t *testing.T) {
 		b.column(`SELECT children_pending::text FROM gendurable.gen_durable WHERE parent_id = $1 ORDER BY node`, c.ID))
 }
 
-// A live worker of a release that knows no graphs would end nodes wrongly. One that is gone does
-// not.
-func TestOlderWorkerRefusesGraphs(t *testing.T) {
-	b := newBench(t)
-	b.exec(`INSERT INTO gendurable.workers (id, host, pid, version, queues, machines, expires_at) VALUES
-		(gen_random_uuid(), 'old', 42, '', '{}', '{}', now() + interval '1 minute')`)
-	c := b.executing(nil)
-	_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{graphOf(c, "a")}, 0)
-	require.ErrorIs(t, err, step.ErrOlder)
-	require.ErrorContains(t, err, "process 42 on old")
-	require.Equal(t, store.FaultData, store.Classify(err))
-	b.commit(newMark(), false, spawnOf(b.executing(nil), kids(1)))
-	// One that was stopped reports itself no more, and comes back: its session has its lock.
-	b.exec(`UPDATE gendurable.workers SET expires_at = now() - interval '1 s'`)
-	stopped := b.begin()
-	b.inTx(stopped, `SELECT pg_advisory_xact_lock_shared(hashtextextended('gendurable gendurable ' || id, 0)) FROM gendurable.workers`)
-	_, err = b.Commit(t.Context(), me, newMark(), []store.Entry{graphOf(c, "a")}, 0)
-	require.ErrorIs(t, err, step.ErrOlder)
-	require.NoError(t, stopped.Rollback(t.Context()))
-	b.commit(newMark(), false, graphOf(c, "a"))
-	b.exec(`DELETE FROM gendurable.workers`)
-}
-
 // A stranger who has locked what waits for a node delays the end of this node, and of no other. The
 // slow lane waits for him.
 func TestHeldSuccessorHoldsUpItsOrigin(t *testing.T) {

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,8 +12,8 @@ import (
 // that parked them, in its transaction, so that commits without such parents are what they were.
 //
 // The policy counts while join_round >= round: join_round is the visit at which the children join,
-// round that at which they first did, and both are one here. So a later round without a policy,
-// also one of a process that knows nothing of policies, ends this one by moving round. awaits and
+// round that at which they first did, and both are one here. So a later round without a policy ends
+// this one by moving round. awaits and
 // await_deadline are those of an Await: whatever delivers signals or looks for timeouts wakes such
 // a parent, too, and recheckSQL looks for signals that were there before.
 //
@@ -43,8 +41,8 @@ WHERE g.ctid = l.tid`
 // what its parent had counted when it woke. A child that an operator has retried is not counted
 // again, and is neither left nor an end that the step has not seen.
 //
-// The counts are of the whole round, as they are at its first join, so that joinSQL and recountSQL
-// need not know of a Rejoin; the thresholds are those counts and what the policy adds. A Rejoin
+// The counts are of the whole round, as they are at its first join, so that joinSQL need not know
+// of a Rejoin; the thresholds are those counts and what the policy adds. A Rejoin
 // whose condition is true wakes the parent at once.
 //
 // A rest that is due stays due, though the parent waits for the round again: the round becomes
@@ -93,12 +91,8 @@ const (
 
 // joinWakes is the condition that the ends of d wake the parent x: all children are in; or the
 // policy's number of them is done, or never will be; or enough of them have failed, or ended.
-//
-// A process of a release that knows no policies lowers children_pending alone when it ends a child.
-// Then the counts do not add up, and the policy decides nothing here until Recount has counted the
-// children.
 const joinWakes = `(x.children_pending <= d.n
-      OR coalesce(x.join_round >= x.round AND x.join_size - x.children_pending = x.join_done + x.join_failed AND (
+      OR coalesce(x.join_round >= x.round AND (
         x.join_done + d.ok >= x.wake_done OR x.join_done + d.ok + x.children_pending - d.n < x.wake_done
         OR x.join_failed + d.n - d.ok >= x.wake_failed OR x.join_size - x.children_pending + d.n >= x.wake_ended), false))`
 
@@ -162,78 +156,6 @@ func positive(n int) *int32 {
 		return nil
 	}
 	return new(int32(n)) //nolint:gosec // bounded by the limits
-}
-
-// uncountedSQL locks parked parents that another release may have left asleep. That release has
-// ended a child without counting it for the policy, or delivered a signal that it did not know to
-// wake the parent. It reads the index of joins only while a worker of such a release is live, or
-// with $3: see Recount. $1 behind this id $2 most rows $3 whether it looks anyway
-const uncountedSQL = `SELECT x.id, x.round FROM {s}.gen_durable x
-WHERE ($3::boolean OR EXISTS (SELECT FROM {s}.workers w WHERE NOT w.graphs AND w.expires_at > (SELECT clock_timestamp())))
-  AND x.join_round IS NOT NULL AND x.status = 'awaiting_children' AND x.id > $1 AND x.join_round >= x.round
-  AND (x.join_size - x.children_pending <> x.join_done + x.join_failed
-    OR (SELECT true FROM {s}.signals s WHERE s.target_id = x.id AND s.name = ANY(x.awaits) AND s.consumed_at IS NULL LIMIT 1))
-ORDER BY x.id LIMIT $2 FOR NO KEY UPDATE OF x SKIP LOCKED`
-
-// recountSQL counts the children of such parents anew, and wakes those whose condition is true. It
-// is a statement of its own after the lock: whoever ends a child locks its parent first, so each
-// such commit is either in this snapshot, or will find the row as it is left here. children_pending
-// is right, since every release lowers it. The GC deletes no child of a round that has not joined.
-// $1 ids $2 rounds
-const recountSQL = `UPDATE {s}.gen_durable p SET join_done = c.done, join_failed = p.join_size - p.children_pending - c.done,
-  status = CASE WHEN ` + recountWakes + ` THEN 'runnable' ELSE p.status END,
-  eligible_at = CASE WHEN ` + recountWakes + ` THEN (SELECT clock_timestamp()) ELSE p.eligible_at END,
-  updated_at = CASE WHEN ` + recountWakes + ` THEN (SELECT clock_timestamp()) ELSE p.updated_at END,
-  await_deadline = CASE WHEN ` + recountWakes + ` THEN NULL ELSE p.await_deadline END
-FROM (SELECT u.id, (SELECT count(*)::int FROM {s}.gen_durable k
-    WHERE k.parent_id = u.id AND k.parent_round = u.round AND k.joined IS NOT NULL AND k.status = 'done') AS done,
-  (SELECT true FROM {s}.signals s WHERE s.target_id = u.id AND s.consumed_at IS NULL
-    AND s.name = ANY((SELECT x.awaits FROM {s}.gen_durable x WHERE x.id = u.id)::text[]) LIMIT 1) AS signalled
-  FROM unnest($1::bigint[], $2::bigint[]) AS u(id, round)) c
-WHERE p.id = c.id
-RETURNING p.queue, p.status = 'runnable'`
-
-const recountWakes = `coalesce(c.signalled, false) OR coalesce(c.done >= p.wake_done OR c.done + p.children_pending < p.wake_done
-    OR p.join_size - p.children_pending - c.done >= p.wake_failed OR p.join_size - p.children_pending >= p.wake_ended, false)`
-
-// Recounted reports what one slice of Recount did.
-type Recounted struct {
-	Last   int64    // the last parent it looked at; 0: there are none behind it
-	Queues []string // of the parents that it woke, with repeats
-}
-
-// Recount looks at up to limit parked parents behind an id that a process of the release before may
-// have left asleep: see uncountedSQL. It passes by those that somebody has locked.
-//
-// A look costs the buffers of all parents that wait under a policy, and of their inboxes. So it
-// looks only while a worker of such a release is live, which its heartbeats tell, or with always.
-// Without always it misses what a process of that release does that is no worker, or was taken for
-// gone and goes on, and what a worker did right before its end. So the caller looks with always now
-// and then. Until then the parent sleeps, and nobody has woken or counted anything wrongly: counts
-// that do not add up decide nothing.
-func (s *Store) Recount(ctx context.Context, after int64, limit int, always bool) (out Recounted, err error) {
-	err = s.interactive(ctx, fastLock, func(send send) error {
-		out = Recounted{}
-		var ids, rounds []int64
-		if err := send(s.stmt("uncounted", uncountedSQL, func(rows pgx.Rows) error {
-			var id, round int64
-			_, err := pgx.ForEachRow(rows, []any{&id, &round}, func() error {
-				ids, rounds = append(ids, id), append(rounds, round)
-				return nil
-			})
-			return err
-		}, after, limit, always)); err != nil || len(ids) == 0 {
-			return err
-		}
-		if len(ids) == limit {
-			out.Last = ids[len(ids)-1]
-		}
-		return send(s.stmt("recount", recountSQL, readIfWoken(&out.Queues), ids, rounds))
-	})
-	if err != nil {
-		return Recounted{}, fmt.Errorf("count the children of parents that may have been left asleep: %w", err)
-	}
-	return out, nil
 }
 
 // readIfWoken reads rows of a queue and whether an instance of it was woken.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -177,91 +176,8 @@ func TestDroppedChildrenLeaveTooFew(t *testing.T) {
 	}
 }
 
-// joinBefore is the join of the release before, which knows no policies.
-const joinBefore = `WITH woken AS (
-  UPDATE gendurable.gen_durable p SET children_pending = p.children_pending - d.n,
-    status = CASE WHEN p.children_pending <= d.n THEN 'runnable' ELSE p.status END,
-    eligible_at = CASE WHEN p.children_pending <= d.n THEN (SELECT clock_timestamp()) ELSE p.eligible_at END,
-    updated_at = CASE WHEN p.children_pending <= d.n THEN (SELECT clock_timestamp()) ELSE p.updated_at END,
-    pick_lane = 0
-  FROM (SELECT k.parent_id, k.parent_round, count(*)::int AS n FROM unnest($1::bigint[]) AS u(id)
-    CROSS JOIN LATERAL (SELECT x.parent_id, x.parent_round, x.joined FROM gendurable.gen_durable x WHERE x.id = u.id OFFSET 0) k
-    WHERE k.joined = $2::uuid GROUP BY 1, 2) d
-  CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM gendurable.gen_durable x WHERE x.id = d.parent_id FOR NO KEY UPDATE) l
-  WHERE p.ctid = l.tid AND p.round = d.parent_round AND p.status = 'awaiting_children'
-  RETURNING p.queue, p.status)
-SELECT queue FROM woken WHERE status = 'runnable'`
-
-// endBefore ends a child as a process of the release before does.
-func (b bench) endBefore(kid *step.Claim, done bool) {
-	b.t.Helper()
-	mark, tx := newMark(), b.begin()
-	b.inTx(tx, `SELECT FROM gendurable.gen_durable WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE`, []int64{kid.ID, kid.Parent})
-	b.inTx(tx, `UPDATE gendurable.gen_durable SET status = CASE WHEN $3 THEN 'done' ELSE 'failed' END::gendurable.durable_status,
-		failure = CASE WHEN NOT $3 THEN 'error' END, finished_at = now(), joined = $2::uuid, commit_id = $2::uuid, locked_by = NULL, lease_expires_at = NULL
-		WHERE id = $1`, kid.ID, mark, done)
-	b.inTx(tx, joinBefore, []int64{kid.ID}, mark)
-	require.NoError(b.t, tx.Commit(b.t.Context()))
-}
-
-// A process of the release before runs beside. What it ends is not counted for the policy at once:
-// the parent neither sleeps for ever nor wakes for the wrong reason.
-func TestReleaseBeforeEndsChildren(t *testing.T) {
-	b := newBench(t)
-	recount := func() store.Recounted {
-		got, err := b.Recount(t.Context(), 0, 10, true)
-		require.NoError(t, err)
-		return got
-	}
-	for _, c := range []struct {
-		name         string
-		join         *step.Join
-		n            int
-		before, then string // ends by the release before, and by this one after them
-		wakes        bool
-	}{
-		{"quorum", &step.Join{Done: 2}, 5, "dd", "", true},
-		{"half of a quorum", &step.Join{Done: 2}, 5, "d", "", false},
-		{"half of a quorum, then the other half", &step.Join{Done: 2}, 5, "d", "d", true},
-		{"not out of reach, though uncounted", &step.Join{Done: 2}, 3, "d", "f", false},
-		{"out of reach", &step.Join{Done: 3}, 4, "ff", "", true},
-		{"race", &step.Join{Ended: 1}, 3, "f", "", true},
-		{"fail fast", &step.Join{Failed: 1}, 3, "f", "", true},
-		{"fail fast, none failed", &step.Join{Failed: 1}, 3, "d", "d", false},
-	} {
-		parent, kids := b.policedParent(c.n, c.join)
-		for _, end := range c.before {
-			b.endBefore(kids[0], end == 'd')
-			kids = kids[1:]
-		}
-		for _, end := range c.then {
-			b.commit(newMark(), false, endOf(kids[0], end == 'd'))
-			require.Equal(t, "awaiting_children", b.status(parent), "%s: nobody has counted yet", c.name)
-		}
-		got := recount()
-		require.Equal(t, c.wakes, b.status(parent) == "runnable", c.name)
-		require.Equal(t, c.wakes, slices.Equal([]string{"default"}, got.Queues), c.name)
-		ended := c.before + c.then
-		require.Equal(t, fmt.Sprintf("%d %d %d", c.n-len(ended), strings.Count(ended, "d"), strings.Count(ended, "f")), b.counts(parent), c.name)
-		require.Zero(t, recount(), "%s: nothing is left to count", c.name)
-		b.exec(`DELETE FROM gendurable.gen_durable`)
-	}
-
-	// It wakes a parent by itself when all children have ended. A signal that it delivers wakes none.
-	parent, kids := b.policedParent(2, &step.Join{Done: 1, Names: []string{"go"}})
-	b.endBefore(kids[0], false)
-	b.exec(`INSERT INTO gendurable.signals (target_id, name) VALUES ($1, 'noise')`, parent)
-	require.Empty(t, recount().Queues)
-	b.exec(`INSERT INTO gendurable.signals (target_id, name) VALUES ($1, 'go')`, parent)
-	require.Equal(t, []string{"default"}, recount().Queues)
-	parent, kids = b.policedParent(2, &step.Join{Failed: 2})
-	b.endBefore(kids[0], true)
-	b.endBefore(kids[1], true)
-	require.Equal(t, "runnable", b.status(parent))
-}
-
-// A process of the release before wakes a parent by its last child, and leaves its timeout behind.
-// No poll takes that for an await that is over, nor does it hide one behind it.
+// A timeout that foreign SQL has left behind is none of an await: no poll takes it for one that is
+// over, nor does it hide one behind it.
 func TestPollPassesByATimeoutThatIsLeft(t *testing.T) {
 	b := newBench(t)
 	poll := func() store.Polled {
@@ -269,65 +185,12 @@ func TestPollPassesByATimeoutThatIsLeft(t *testing.T) {
 		require.NoError(t, err)
 		return got
 	}
-	parent, kids := b.policedParent(1, &step.Join{Done: 1, Timeout: time.Hour})
+	parent, _ := b.policedParent(1, &step.Join{Done: 1, Timeout: time.Hour})
 	require.True(t, poll().Awaits)
-	b.exec(`UPDATE gendurable.gen_durable SET await_deadline = now() - interval '1 s' WHERE id = $1`, parent)
-	b.endBefore(kids[0], true)
-	require.Equal(t, "runnable", b.status(parent))
-	require.Equal(t, 1, b.number(`SELECT count(await_deadline) FROM gendurable.gen_durable`))
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', await_deadline = now() - interval '1 s' WHERE id = $1`, parent)
 	require.False(t, poll().Awaits)
 	b.policedParent(1, &step.Join{Timeout: time.Hour})
 	require.Greater(t, poll().Deadline, 50*time.Minute)
-}
-
-// Without always it looks only while a worker of a release before is live.
-func TestRecountWhileAnOlderWorkerLives(t *testing.T) {
-	b := newBench(t)
-	recount := func(always bool) []string {
-		got, err := b.Recount(t.Context(), 0, 10, always)
-		require.NoError(t, err)
-		return got.Queues
-	}
-	older := func(lives bool) {
-		_, kids := b.policedParent(3, &step.Join{Ended: 1})
-		b.endBefore(kids[0], true)
-		b.exec(`DELETE FROM gendurable.workers`)
-		b.exec(`INSERT INTO gendurable.workers (id, host, pid, version, queues, machines, graphs, expires_at) VALUES
-			(gen_random_uuid(), 'new', 41, '', '{}', '{}', true, now() + interval '1 minute'),
-			(gen_random_uuid(), 'old', 42, '', '{}', '{}', false, now() + CASE WHEN $1 THEN interval '1 minute' ELSE '-1 s' END)`, lives)
-	}
-	older(true)
-	require.Equal(t, []string{"default"}, recount(false))
-	older(false)
-	require.Empty(t, recount(false))
-	require.Equal(t, []string{"default"}, recount(true))
-	b.exec(`DELETE FROM gendurable.workers`)
-}
-
-// A stranger's parent is passed by, and those behind it are not.
-func TestRecountWaitsForNobody(t *testing.T) {
-	b := newBench(t)
-	var parents []int64
-	for range 3 {
-		parent, kids := b.policedParent(3, &step.Join{Ended: 1})
-		b.endBefore(kids[0], true)
-		parents = append(parents, parent)
-	}
-	stranger := b.begin()
-	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR UPDATE`, parents[1])
-	var after int64
-	for _, want := range []string{"runnable", "runnable"} {
-		got, err := b.Recount(t.Context(), after, 1, true)
-		require.NoError(t, err)
-		require.Equal(t, []string{"default"}, got.Queues)
-		after = got.Last
-		require.Equal(t, want, b.status(after))
-	}
-	require.Equal(t, parents[2], after)
-	require.NoError(t, stranger.Rollback(t.Context()))
-	got, err := b.Recount(t.Context(), 0, 10, true)
-	require.NoError(t, err)
-	require.Equal(t, store.Recounted{Queues: []string{"default"}}, got)
 }
 
 // Four workers end the children of random rounds side by side, while a stranger holds the parent.

@@ -127,22 +127,6 @@ func TestRejoinAfterTheRetryOfAChild(t *testing.T) {
 	}
 }
 
-// A process of the release before ends children beside a Rejoin: while the parent runs, and while
-// it waits.
-func TestReleaseBeforeEndsChildrenOfARejoin(t *testing.T) {
-	b := newBench(t)
-	parent, kids := b.woken(5, step.Join{})
-	b.endBefore(kids[0], true)
-	b.commit(newMark(), false, rejoinOf(parent, step.Join{Done: 2, Seen: &step.Seen{Done: 1}}))
-	require.Equal(t, "3 2 0", b.counts(parent.ID))
-	b.endBefore(kids[1], true)
-	require.Equal(t, "awaiting_children", b.status(parent.ID))
-	got, err := b.Recount(t.Context(), 0, 10, true)
-	require.NoError(t, err)
-	require.Equal(t, []string{"default"}, got.Queues)
-	require.Equal(t, "2 3 0", b.counts(parent.ID))
-}
-
 // A rest that is due is cancelled though its parent waits for the round again, and the last of it
 // wakes the parent. A Rejoin of its own policy arms the rest anew.
 func TestRejoinAndTheRest(t *testing.T) {

@@ -101,7 +101,7 @@ func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 	}
 	spawn := func(c *specs) entpgx.Stmt { return s.spawn(c, b.mark, note) }
 	if b.graph != nil {
-		if err := s.refuseOlder(send); err != nil {
+		if err := s.needs(send, s.graphsSince); err != nil {
 			return err
 		}
 		spawn = func(c *specs) entpgx.Stmt { return s.spawnNodes(c, b.mark, b.graph, note) }

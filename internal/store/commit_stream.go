@@ -26,10 +26,8 @@ import (
 //
 // The round of a stream is negative: minus the visit at which its children join first. So a claim
 // of a child says in parent_round that its end is to be numbered, and commits without such claims
-// are what they were. A process of a release that knows no streams ends such a child as any other:
-// the rounds are the same number. It draws no number, and the parent is shown such a child behind
-// those that have one. The policy of a stream wakes with the first end (wake_ended), which that
-// release counts, or Recount finds.
+// are what they were. The policy of a stream wakes with the first end (wake_ended). A child that
+// foreign SQL has ended has no number, and the parent is shown it behind those that have one.
 
 // streamSQL begins streams. It follows policySQL, which goes by the visit, and precedes the
 // insertion of the children, which takes the round from here.

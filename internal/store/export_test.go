@@ -31,3 +31,9 @@ func (c *Company) HoldRounds() (letGo func()) {
 	c.looks.take(context.Background())
 	return c.looks.give
 }
+
+// ThisRelease is the number of the release of this program.
+const ThisRelease int32 = thisRelease
+
+// NeedForGraphs lets graphs need workers of this release, as a later one may.
+func (s *Store) NeedForGraphs(release int32) { s.graphsSince = release }

@@ -64,7 +64,10 @@ func Classify(err error) Fault {
 	if errors.Is(err, entpgx.ErrTooLarge) || errors.As(err, &unsendable) && !lostConnection(err) {
 		return FaultData // an argument that cannot be encoded was not sent, and never will be
 	}
-	if _, ok := errors.AsType[*step.AddError](err); ok || errors.Is(err, step.ErrOlder) {
+	if _, ok := errors.AsType[*step.AddError](err); ok {
+		return FaultData
+	}
+	if _, ok := errors.AsType[*step.ReleaseError](err); ok {
 		return FaultData // the entry waits, not those beside it
 	}
 	if _, ok := errors.AsType[pgx.ScanArgError](err); ok {

@@ -134,16 +134,6 @@ var matrix = append(outcomes,
 			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Stop, Err: "no", Failure: "error"}) },
 			makes: all(awake, rules{"children_pending": shown("−1", "4"), "join_failed": shown("+1", "1"), "await_deadline": null,
 				"updated_at": now})},
-		{name: "a process of the release before has ended one", from: "awaiting_children", with: underPolicy.with(columns{"children_pending": `4`}),
-			prepare: func(s *scene) {
-				s.kid(columns{"status": `'done'`, "finished_at": `now()`, "joined": `gen_random_uuid()`, "locked_by": `NULL`, "lease_expires_at": `NULL`})
-				s.kid(columns{"status": `'done'`, "finished_at": `now()`, "joined": `gen_random_uuid()`, "locked_by": `NULL`, "lease_expires_at": `NULL`})
-			},
-			happens: func(s *scene) {
-				_, err := s.Recount(s.t.Context(), s.id-1, 1, true)
-				require.NoError(s.t, err)
-			},
-			makes: rules{"join_done": shown("counted anew", "2")}},
 		{name: "an awaited signal", from: "awaiting_children", with: underPolicy.with(columns{"awaits": `'{never,more}'`}),
 			happens: func(s *scene) { s.requireDelivered("more", true) },
 			makes:   all(awake, rules{"await_deadline": null, "updated_at": now, itsInbox: received})},

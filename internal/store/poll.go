@@ -17,7 +17,7 @@ import (
 // the µs until the queue is due (0 or less: now; NULL: nothing waits), whether an instance is over
 // its deadline, whether there is a stray, and whether a round has a rest to cancel. In the last
 // row, the queue is NULL and the µs are those until the next await times out. It passes by a
-// timeout that a process of the release before has left when it woke a parent by its last child.
+// timeout of a row that does not wait, which foreign SQL has left.
 //
 // $1 queues $2 machines
 const pollSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)

@@ -162,7 +162,7 @@ var roundTrips = []trip{
 		return err
 	}},
 	{"commit with keyed children", 3, func(b bench, n int) any { return b.mixture(n, true) }, commitSlowly},
-	{"commit of a graph", 4, func(b bench, n int) any { return []store.Entry{b.chained(n + 1)} }, commitAll},
+	{"commit of a graph", 3, func(b bench, n int) any { return []store.Entry{b.chained(n + 1)} }, commitAll},
 	{"commit that adds nodes", 4, func(b bench, n int) any { return []store.Entry{b.growing(n)} }, commitAll},
 	{"commit that adds nodes in front of another", 5, func(b bench, n int) any {
 		e := b.growing(n)

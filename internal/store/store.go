@@ -40,6 +40,8 @@ type Store struct {
 	keeping atomic.Bool
 	// graphs: this process has met nodes of graphs. See errNodes.
 	graphs atomic.Bool
+	// graphsSince is the constant of that name, but in tests.
+	graphsSince int32
 	// known are the gates that the last poll has found, or an insert: see gate_insert.go.
 	known   atomic.Pointer[knownGates]
 	learner learner
@@ -55,7 +57,10 @@ type Store struct {
 
 // New makes a Store for the engine's tables in schema. It does not touch the database.
 func New(db *entpgx.Driver, schema string) *Store {
-	s := &Store{db: db, schema: schema, quoted: pgx.Identifier{schema}.Sanitize(), own: make(chan struct{}, 1), again: make(chan struct{}, 1)}
+	s := &Store{
+		db: db, schema: schema, quoted: pgx.Identifier{schema}.Sanitize(), graphsSince: graphsSince,
+		own: make(chan struct{}, 1), again: make(chan struct{}, 1),
+	}
 	s.rendered.Store(&rendering{quoted: s.quoted})
 	if pool := db.Pool(); pool != nil {
 		// Claims and commits keep one connection for themselves. So do the statements that such steps

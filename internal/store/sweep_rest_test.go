@@ -73,11 +73,6 @@ func TestRestIsCancelledHoweverTheWaitEnds(t *testing.T) {
 			b.exec(`UPDATE gendurable.gen_durable SET deadline = now() WHERE id = $1`, parent)
 			require.Equal(t, []int64{parent}, b.sweepOverdue().Failed)
 		},
-		"release before": func(_ int64, kids []*step.Claim) {
-			for _, kid := range kids[1:] {
-				b.endBefore(kid, true)
-			}
-		},
 	} {
 		parent, kids := b.policedParent(4, join())
 		require.False(t, b.commit(newMark(), false, endOf(kids[0], false)).Rest)

@@ -1,2 +1,0 @@
--- There is nothing to undo.
-SELECT 1;

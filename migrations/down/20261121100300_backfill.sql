@@ -1,1 +1,0 @@
--- Nothing to undo: the mended rows are good rows of version 1 too.

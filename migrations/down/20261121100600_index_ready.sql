@@ -1,3 +1,0 @@
--- atlas:txmode none
-
-DROP INDEX CONCURRENTLY IF EXISTS "gen_durable_ready";

@@ -1,1 +1,0 @@
--- Nothing to undo: a check that has been validated is the same check.

@@ -1,3 +1,0 @@
-SET LOCAL lock_timeout = '5s';
-
-ALTER TABLE "gate_keys" DROP COLUMN "slowed_at";

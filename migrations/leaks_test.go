@@ -1,9 +1,0 @@
-package migrations_test
-
-import (
-	"testing"
-
-	"github.com/gendurable/gendurable/internal/pgtest"
-)
-
-func TestMain(m *testing.M) { pgtest.NoLeaks(m) }

@@ -1,0 +1,3 @@
+-- atlas:txmode none
+
+DROP INDEX CONCURRENTLY IF EXISTS "gen_durable_toy";
