@@ -272,10 +272,8 @@ func (s *server) apiAudit(r *http.Request) (out apiAudit, err error) {
 	b, _ := p.Body.(*auditBody)
 	out.Hidden = b.Hidden
 	for _, e := range b.Rows {
-		out.Entries = append(out.Entries, apiEntry{
-			At: e.At, Verb: e.Verb, Actor: e.Actor, Reason: e.Reason, Instance: e.Instance, Machine: e.Machine, Version: e.Version, Subject: e.Subject,
-			Before: apiDocumentOf(e.Before), After: apiDocumentOf(e.After),
-		})
+		e.AuditEntry.Before, e.AuditEntry.After = nil, nil // as they are stored
+		out.Entries = append(out.Entries, apiEntry{e.AuditEntry, apiDocumentOf(e.Before), apiDocumentOf(e.After)})
 	}
 	if b.Older != "" && len(b.Rows) > 0 {
 		out.Next = b.Rows[len(b.Rows)-1].At

@@ -10,6 +10,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/shown"
 )
 
 // apiDocument is a document as far as it may be seen.
@@ -194,58 +195,27 @@ func apiEdgesOf(taken map[[2]string]int64) []apiEdge {
 
 // apiInstance is an instance without its documents.
 type apiInstance struct {
-	ID           fsm.ID            `json:"id"`
-	Key          fsm.Key           `json:"key,omitempty"`
-	Machine      string            `json:"machine"`
-	Version      int               `json:"version"`
-	Step         string            `json:"step"`
-	Status       fsm.Status        `json:"status"`
-	Paused       bool              `json:"paused"`
-	Queue        string            `json:"queue"`
-	Priority     int               `json:"priority"`
-	PartitionKey string            `json:"partition_key,omitempty"`
-	Visit        int64             `json:"visit"`
-	Attempt      int               `json:"attempt"`
-	Crashes      int               `json:"crashes"`
-	Failure      fsm.Failure       `json:"failure,omitempty"`
-	LastError    string            `json:"last_error,omitempty"`
-	EligibleAt   time.Time         `json:"eligible_at"`
-	InsertedAt   time.Time         `json:"inserted_at"`
-	FinishedAt   time.Time         `json:"finished_at,omitzero"`
-	Deadline     time.Time         `json:"deadline,omitzero"`
-	Labels       map[string]string `json:"labels,omitempty"`
-	Parent       fsm.ID            `json:"parent,omitempty"` // of one that was asked for, not in lists
-	Awaits       []string          `json:"awaits,omitempty"` // likewise
-	Worker       string            `json:"worker,omitempty"` // likewise; while it executes
+	shown.Instance
+
+	FinishedAt time.Time         `json:"finished_at,omitzero"`
+	Deadline   time.Time         `json:"deadline,omitzero"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	Parent     fsm.ID            `json:"parent,omitempty"` // of one that was asked for, not in lists
+	Awaits     []string          `json:"awaits,omitempty"` // likewise
+	Worker     string            `json:"worker,omitempty"` // likewise; while it executes
 }
 
 func apiInstanceOf(i *fsm.RawInstance) apiInstance {
-	return apiInstance{
-		ID: i.ID, Key: i.Key, Machine: i.Machine, Version: i.Version, Step: i.Step, Status: i.Status, Paused: i.Paused, Queue: i.Queue,
-		Priority: i.Priority, PartitionKey: i.PartitionKey, Visit: i.Visit, Attempt: i.Attempt, Crashes: i.Crashes, Failure: i.Failure,
-		LastError: i.LastError, EligibleAt: i.EligibleAt, InsertedAt: i.InsertedAt, FinishedAt: i.FinishedAt, Deadline: i.Deadline, Labels: i.Labels,
-	}
+	return apiInstance{Instance: shown.InstanceOf(i), FinishedAt: i.FinishedAt, Deadline: i.Deadline, Labels: i.Labels}
 }
 
 func apiRowOf(r *ent.Instance) apiInstance {
-	out := apiInstance{
-		ID: r.ID, Key: fsm.Key(at(r.CorrelationKey)), Machine: r.Machine, Version: r.Version, Step: r.Step, Status: r.Status, Paused: r.Paused,
-		Queue: r.Queue, Priority: int(r.Priority), PartitionKey: at(r.PartitionKey), Visit: r.Visit, Attempt: int(r.Attempt), Crashes: int(r.Crashes),
-		Failure: r.Failure, LastError: at(r.LastError), EligibleAt: r.EligibleAt, InsertedAt: r.InsertedAt, FinishedAt: at(r.FinishedAt),
-		Deadline: at(r.Deadline), Labels: r.Labels, Parent: at(r.ParentID), Awaits: r.Awaits,
-	}
+	out := apiInstanceOf(new(shown.Snapshot(r)))
+	out.Parent, out.Awaits = shown.At(r.ParentID), r.Awaits
 	if r.Status == fsm.StatusExecuting { // else it is that of the last claim
-		out.Worker = at(r.LockedBy)
+		out.Worker = shown.At(r.LockedBy)
 	}
 	return out
-}
-
-// at returns what a pointer points at, or the zero value.
-func at[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
 }
 
 type apiPage struct {
@@ -320,15 +290,10 @@ type apiAudit struct {
 	Hidden  bool       `json:"hidden"`        // the access is of some queues or machines only, and the audit is of all
 }
 
+// apiEntry is an entry whose documents are shown as far as they may be seen.
 type apiEntry struct {
-	At       time.Time   `json:"at"`
-	Verb     engine.Verb `json:"verb"`
-	Actor    string      `json:"actor"`
-	Reason   string      `json:"reason,omitempty"`
-	Instance fsm.ID      `json:"instance,omitempty"`
-	Machine  string      `json:"machine,omitempty"`
-	Version  int         `json:"version,omitempty"`
-	Subject  string      `json:"subject,omitempty"`
-	Before   apiDocument `json:"before"`
-	After    apiDocument `json:"after"`
+	engine.AuditEntry
+
+	Before apiDocument `json:"before"`
+	After  apiDocument `json:"after"`
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gendurable/gendurable/ent/instance"
 	entsignal "github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/shown"
 )
 
 // RequireDrain calls [Kit.Drain], and ends the test on an error.
@@ -162,7 +163,7 @@ func (k *Kit) inbox(ctx context.Context, id fsm.ID) ([]fsm.Received, error) {
 	}
 	out := make([]fsm.Received, len(rows))
 	for i, s := range rows {
-		out[i] = fsm.Received{ID: s.ID, Name: s.Name, Payload: s.Payload, DedupKey: value(s.DedupKey), At: s.InsertedAt}
+		out[i] = fsm.Received{ID: s.ID, Name: s.Name, Payload: s.Payload, DedupKey: shown.At(s.DedupKey), At: s.InsertedAt}
 	}
 	return out, nil
 }
@@ -223,16 +224,16 @@ func story(i *ent.Instance, signals []fsm.Received, children []*ent.Instance) st
 		}
 	}
 	add("paused", i.Paused, "yes")
-	add("key", i.CorrelationKey != nil, "%s", value(i.CorrelationKey))
-	add("partition", i.PartitionKey != nil, "%s", value(i.PartitionKey))
-	add("parent", i.ParentID != nil, "%d", value(i.ParentID))
+	add("key", i.CorrelationKey != nil, "%s", shown.At(i.CorrelationKey))
+	add("partition", i.PartitionKey != nil, "%s", shown.At(i.PartitionKey))
+	add("parent", i.ParentID != nil, "%d", shown.At(i.ParentID))
 	add("awaits", len(i.Awaits) > 0, "%s", strings.Join(i.Awaits, ", "))
-	add("timeout", i.AwaitDeadline != nil, "%s", value(i.AwaitDeadline).Format(time.RFC3339Nano))
+	add("timeout", i.AwaitDeadline != nil, "%s", shown.At(i.AwaitDeadline).Format(time.RFC3339Nano))
 	add("timed out", i.TimedOut, "yes")
 	add("awaited children", i.ChildrenPending > 0, "%d", i.ChildrenPending)
 	add("state", true, "%s", short(string(i.State)))
 	add("result", i.Status == fsm.StatusDone, "%s", short(string(i.Result)))
-	add("last error", i.LastError != nil, "%s", short(value(i.LastError)))
+	add("last error", i.LastError != nil, "%s", short(shown.At(i.LastError)))
 	table(&text, rows)
 	if len(signals) > 0 {
 		fmt.Fprintf(&text, "inbox: %d\n", len(signals))
@@ -247,7 +248,7 @@ func story(i *ent.Instance, signals []fsm.Received, children []*ent.Instance) st
 		rows = [][]string{{"ID", "MACHINE", "ROUND", "STATUS", "STEP", "RESULT OR ERROR"}}
 		for _, c := range children[:min(most, len(children))] {
 			rows = append(rows, []string{decimal(c.ID), fmt.Sprintf("%s/%d", c.Machine, c.Version), decimal(c.ParentRound),
-				strings.TrimSpace(fmt.Sprintf("%s %s", c.Status, c.Failure)), c.Step, short(string(c.Result) + value(c.LastError))})
+				strings.TrimSpace(fmt.Sprintf("%s %s", c.Status, c.Failure)), c.Step, short(string(c.Result) + shown.At(c.LastError))})
 		}
 		table(&text, rows)
 	}

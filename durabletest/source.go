@@ -13,6 +13,7 @@ import (
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/shown"
 )
 
 // Source is where [RequireInserted] looks: a *[Kit] sees committed instances, a *[Tx] sees those
@@ -77,21 +78,7 @@ type stored struct {
 
 // Get returns the row, whatever the target.
 func (s stored) Get(context.Context, fsm.Target) (fsm.RawInstance, error) {
-	row := s.row
-	return fsm.RawInstance{
-		ID: row.ID, Machine: row.Machine, Version: row.Version, Step: row.Step, Queue: row.Queue, Priority: int(row.Priority),
-		Status: row.Status, State: row.State, Result: row.Result, Attempt: int(row.Attempt), Crashes: int(row.Crashes), Visit: row.Visit,
-		Failure: row.Failure, LastError: value(row.LastError), Key: fsm.Key(value(row.CorrelationKey)), PartitionKey: value(row.PartitionKey),
-		Paused: row.Paused, EligibleAt: row.EligibleAt, InsertedAt: row.InsertedAt, FinishedAt: value(row.FinishedAt),
-		Deadline: value(row.Deadline), Labels: row.Labels,
-	}, nil
-}
-
-func value[T any](p *T) (v T) {
-	if p != nil {
-		v = *p
-	}
-	return v
+	return shown.Snapshot(s.row), nil
 }
 
 func scanStrings(rows pgx.Rows) ([]string, error) {

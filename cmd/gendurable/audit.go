@@ -50,24 +50,10 @@ type auditCommand struct {
 	instance fsm.ID
 }
 
-// entry is what a verb has changed.
-type entry struct {
-	At       time.Time       `json:"at"`
-	Verb     engine.Verb     `json:"verb"`
-	Actor    string          `json:"actor"`
-	Reason   string          `json:"reason,omitempty"`
-	Instance fsm.ID          `json:"instance,omitempty"`
-	Machine  string          `json:"machine,omitempty"`
-	Version  int             `json:"version,omitempty"`
-	Subject  string          `json:"subject,omitempty"`
-	Before   json.RawMessage `json:"before,omitempty"`
-	After    json.RawMessage `json:"after,omitempty"`
-}
-
 // audited is a page. Next is null on the last one.
 type audited struct {
-	Entries []entry    `json:"entries"`
-	Next    *time.Time `json:"next"`
+	Entries []engine.AuditEntry `json:"entries"`
+	Next    *time.Time          `json:"next"`
 }
 
 // Validate checks the values.
@@ -105,10 +91,9 @@ func (c *auditCommand) Run(ctx context.Context, a *app, db *database) error {
 	if err != nil {
 		return err
 	}
-	out := audited{Entries: make([]entry, len(page.Entries)), Next: absent(page.Next)}
-	for i, e := range page.Entries {
-		out.Entries[i] = entry(e)
-		out.Entries[i].At = e.At.UTC()
+	out := audited{page.Entries, absent(page.Next)}
+	for i := range out.Entries {
+		out.Entries[i].At = out.Entries[i].At.UTC()
 	}
 	return a.show(out, func(w io.Writer) { out.write(w, a.console.width()) })
 }

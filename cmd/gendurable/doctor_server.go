@@ -170,9 +170,10 @@ func (p *patient) horizon(ctx context.Context) (finding, error) {
 	if err != nil {
 		return finding{}, err
 	}
-	old := time.Duration(value(seconds) * float64(time.Second))
+	var old time.Duration
 	f := ok("the oldest that keeps dead rows alive is %s, since %d transactions", what, xids)
 	if seconds != nil {
+		old = time.Duration(*seconds * float64(time.Second))
 		f.Seen += " and " + span(old)
 	}
 	f.Seen += blind

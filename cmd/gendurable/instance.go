@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/shown"
 )
 
 type instanceCommands struct {
@@ -156,37 +158,19 @@ func (a *address) advise(err error) error {
 
 // summary is an instance without its state and result.
 type summary struct {
-	ID           fsm.ID            `json:"id"`
-	Key          fsm.Key           `json:"key,omitempty"`
-	Machine      string            `json:"machine"`
-	Version      int               `json:"version"`
-	Step         string            `json:"step"`
-	Status       fsm.Status        `json:"status"`
-	Paused       bool              `json:"paused"`
-	Queue        string            `json:"queue"`
-	Priority     int               `json:"priority"`
-	PartitionKey string            `json:"partition_key,omitempty"`
-	Visit        int64             `json:"visit"`
-	Attempt      int               `json:"attempt"`
-	Crashes      int               `json:"crashes"`
-	Failure      fsm.Failure       `json:"failure,omitempty"`
-	LastError    string            `json:"last_error,omitempty"`
-	EligibleAt   time.Time         `json:"eligible_at"`
-	InsertedAt   time.Time         `json:"inserted_at"`
-	FinishedAt   *time.Time        `json:"finished_at"`
-	Deadline     *time.Time        `json:"deadline"`
-	Labels       map[string]string `json:"labels,omitempty"`
-	Progress     json.RawMessage   `json:"progress,omitempty"` // what its steps have published last
+	shown.Instance
+
+	FinishedAt *time.Time        `json:"finished_at"`
+	Deadline   *time.Time        `json:"deadline"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	Progress   json.RawMessage   `json:"progress,omitempty"` // what its steps have published last
 }
 
 func summarize(i *fsm.RawInstance) summary {
-	return summary{
-		ID: i.ID, Key: i.Key, Machine: i.Machine, Version: i.Version, Step: i.Step, Status: i.Status, Paused: i.Paused, Queue: i.Queue,
-		Priority: i.Priority, PartitionKey: i.PartitionKey, Visit: i.Visit, Attempt: i.Attempt, Crashes: i.Crashes, Failure: i.Failure,
-		LastError: i.LastError, EligibleAt: i.EligibleAt.UTC(), InsertedAt: i.InsertedAt.UTC(), FinishedAt: absent(i.FinishedAt),
-		Deadline: absent(i.Deadline), Labels: i.Labels, Progress: i.Progress,
-	}
+	return summary{shown.InstanceOf(i), absent(i.FinishedAt), absent(i.Deadline), i.Labels, i.Progress}
 }
+
+func summarizeRow(r *ent.Instance) summary { return summarize(new(shown.Snapshot(r))) }
 
 // standing returns the status, and whether an operator has paused the instance.
 func (s *summary) standing() string {

@@ -15,6 +15,7 @@ import (
 	"github.com/gendurable/gendurable/ent/instance"
 	entsignal "github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/shown"
 )
 
 // inboxShown bounds how many unconsumed signals are shown.
@@ -80,31 +81,14 @@ func (d *database) row(ctx context.Context, to fsm.Target) (*ent.Instance, error
 	return row, err
 }
 
-func summarizeRow(r *ent.Instance) summary {
-	return summary{
-		ID: r.ID, Key: fsm.Key(value(r.CorrelationKey)), Machine: r.Machine, Version: r.Version, Step: r.Step, Status: r.Status, Paused: r.Paused,
-		Queue: r.Queue, Priority: int(r.Priority), PartitionKey: value(r.PartitionKey), Visit: r.Visit, Attempt: int(r.Attempt),
-		Crashes: int(r.Crashes), Failure: r.Failure, LastError: value(r.LastError), EligibleAt: r.EligibleAt.UTC(),
-		InsertedAt: r.InsertedAt.UTC(), FinishedAt: absent(value(r.FinishedAt)), Deadline: absent(value(r.Deadline)), Labels: r.Labels,
-		Progress: r.Progress,
-	}
-}
-
-func value[T any](of *T) (v T) {
-	if of != nil {
-		v = *of
-	}
-	return v
-}
-
 func detailed(r *ent.Instance) detail {
 	out := detail{
 		summary: summarizeRow(r), UpdatedAt: r.UpdatedAt.UTC(), ParentID: r.ParentID, ChildrenPending: r.ChildrenPending,
-		Awaits: some([]string(r.Awaits)), AwaitDeadline: absent(value(r.AwaitDeadline)), Signals: []inboxed{}, Retention: retained(r.Retain),
+		Awaits: some([]string(r.Awaits)), AwaitDeadline: absent(shown.At(r.AwaitDeadline)), Signals: []inboxed{}, Retention: retained(r.Retain),
 		State: r.State, Result: r.Result, Errors: []attempt{},
 	}
 	if r.Status == fsm.StatusExecuting { // else they are those of the last claim
-		out.Worker, out.LeaseExpiresAt = value(r.LockedBy), absent(value(r.LeaseExpiresAt))
+		out.Worker, out.LeaseExpiresAt = shown.At(r.LockedBy), absent(shown.At(r.LeaseExpiresAt))
 	}
 	for _, s := range r.Edges.Signals {
 		out.Signals = append(out.Signals, inboxed{s.ID, s.Name, s.Payload, s.InsertedAt.UTC()})
