@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 // Every target runs with few rows, makes the comparisons that it declares, and prints them.
 func TestEveryTargetRunsAndPrints(t *testing.T) {
 	var out bytes.Buffer
-	b := &bench{out: &out, scale: 0.002, rounds: 1, workers: defaultWorkers, profiles: filepath.Join(t.TempDir(), "profiles")}
+	b := &bench{out: &out, scale: 0.002, rounds: 1, workers: defaultWorkers, profiles: filepath.Join(t.TempDir(), "profiles"), fleets: []int{1, 2}}
 	d, err := b.all(context.Background(), targets)
 	require.NoError(t, err, out.String())
 	require.Len(t, d.Results, len(targets))
