@@ -30,9 +30,13 @@ const (
 	// restJobs is how many jobs per slot are left when the steady part ends, so that no process runs
 	// out of work before.
 	restJobs = 5
-	// steadyJobs and steadySpan bound the steady part, where the steps' own time bounds it.
+	// steadyJobs is how many jobs the steady part has, unless their steps alone would take all slots
+	// longer than steadySpan.
 	steadyJobs = 20_000
 	steadySpan = 4 * time.Second
+	// steadyLeast is how many jobs per slot it has at least, also where all counts are scaled down:
+	// slots that have waited together for the steady part to begin take some jobs to fall out of step.
+	steadyLeast = 10
 	// slotsBusy is the share of their time that slots can spend in steps at best: timers are late, and
 	// each job needs a moment around its step.
 	slotsBusy = 0.9
@@ -106,7 +110,7 @@ func (b *bench) fleet(processes int, step time.Duration) fleet {
 	if step > 0 {
 		f.steady = min(f.steady, int(steadySpan/step)*fleetSlots*processes)
 	}
-	f.steady = b.count(f.steady)
+	f.steady = max(b.count(f.steady), steadyLeast*fleetSlots*processes)
 	return f
 }
 
@@ -165,10 +169,11 @@ func (b *bench) drainFleet(ctx context.Context, s side, f fleet) (sample report.
 		if err != nil {
 			return lab.Cost{}, lab.Traffic{}, err
 		}
-		before := c.tally.Traffic()
+		before, counting := c.tally.Traffic(), db.Used()
 		c.tally.Open(to)
 		err = c.durable(ctx, to, func(ctx context.Context) (int64, error) { return s.ended(ctx, db) })
 		cost, stopped := meter.Stop(ctx)
+		cost.Server -= db.Used() - counting // which counted what is stored
 		return cost, c.tally.Traffic().Minus(before), errors.Join(err, stopped)
 	}
 	start, _, err := part(f.warm)

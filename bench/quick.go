@@ -14,7 +14,7 @@ import (
 // round that would go beyond it.
 const (
 	quickTargets = "P1,P3,P5,P22-2"
-	quickScale   = 0.15
+	quickScale   = 0.3
 	quickMost    = 35 * time.Second
 )
 
