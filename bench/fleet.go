@@ -62,8 +62,9 @@ func (b *bench) parseFleets(text string) error {
 const large = 16
 
 // fleets is P22: fleets of small workers, each a process of its own, drain a backlog whose jobs
-// sleep for the time step. The first part of the backlog pays for what each connection does once;
-// from that, and from the cost of the steady part behind it, follows what a connection's start costs.
+// sleep for the time step. The first part of the backlog pays for what each connection does once.
+// What a connection's start costs follows from that, and from the cost of the steady part behind
+// it.
 func fleets(step time.Duration) func(context.Context, *bench) (*trial, error) {
 	return func(_ context.Context, b *bench) (*trial, error) {
 		t := &trial{notes: []string{"rates and costs are those of the steady part; what a connection's start costs on top is in start ms/conn, with the fork of its backend"}}

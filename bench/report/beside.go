@@ -35,8 +35,8 @@ func (s Spread) String() string {
 	return fmt.Sprintf("%s (%s–%s)", short(s.Median), short(s.Min), short(s.Max))
 }
 
-// Beside returns the verdicts and the figures that this result and an earlier one of the same target
-// both have: first the ratios, then each contender's metrics.
+// Beside returns the verdicts and the figures that this result and an earlier one of the same
+// target both have: first the ratios, then each contender's metrics.
 func (r *Result) Beside(earlier *Result) (changes []Change) {
 	for _, v := range r.Verdicts {
 		i := slices.IndexFunc(earlier.Verdicts, func(e Verdict) bool { return e.Check == v.Check })
