@@ -102,7 +102,7 @@ endurance: bin/bench ## Watch rate, memory and sizes under a load that lasts, wi
 	bin/bench endurance -minutes $(or $(MINUTES),30) -only "$(ONLY)" -scale $(or $(SCALE),1) $(if $(JSON),-json "$(abspath $(JSON))")
 
 bench-smoke: ## Run each benchmark with a few rows, to see that it still does
-	cd bench && go vet ./... && go test -count=1 -timeout 5m ./...
+	cd bench && go vet ./... && go test -count=1 -timeout 10m ./...
 
 charts: bin/bench ## Draw charts of a file of results: make charts JSON=file INTO=directory
 	bin/bench chart "$(JSON)" "$(INTO)"

@@ -70,7 +70,7 @@ func (d *Database) Used() time.Duration {
 	if err != nil {
 		return 0
 	}
-	return single(s)
+	return s.used()
 }
 
 // Int reads one number.

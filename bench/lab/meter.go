@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Meter measures a run from its start to its stop.
@@ -78,7 +80,7 @@ func used(processes []int) (sum time.Duration) {
 	}
 	for _, pid := range processes {
 		if s, err := readStat(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
-			sum += time.Duration(s.own) * tick
+			sum += s.used()
 		}
 	}
 	return sum
@@ -107,7 +109,7 @@ func (l *Lab) server() time.Duration {
 		case s.pid == l.postmaster:
 			sum += time.Duration(s.own+s.reaped) * tick
 		case s.parent == l.postmaster:
-			sum += single(s)
+			sum += s.used()
 		}
 	}
 	return sum
@@ -116,17 +118,15 @@ func (l *Lab) server() time.Duration {
 // tick is the unit of proc(5)'s stat: USER_HZ is 100 on every Linux that Go runs on.
 const tick = time.Second / 100
 
-// single returns the CPU time of a process of one thread, which the kernel's scheduler knows to the
-// nanosecond. Hundreds of backends that each work a little would not show in ticks.
-func single(s stat) time.Duration {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", s.pid))
-	if err == nil {
-		first, _, _ := strings.Cut(string(raw), " ")
-		if ns, err := strconv.ParseInt(first, 10, 64); err == nil && ns > 0 {
-			return time.Duration(ns)
-		}
+// used returns the CPU time of a process, by its clock: hundreds of processes that each work a
+// little would not show in ticks.
+func (s stat) used() time.Duration {
+	const scheduled = 2 // CPUCLOCK_SCHED of clock_getcpuclockid(3), which counts nanoseconds
+	var now unix.Timespec
+	if err := unix.ClockGettime(int32(^s.pid<<3|scheduled), &now); err != nil { //nolint:gosec // the kernel's ids fit
+		return time.Duration(s.own) * tick
 	}
-	return time.Duration(s.own) * tick
+	return time.Duration(now.Nano())
 }
 
 func parentOf(pid int) int {
