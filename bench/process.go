@@ -82,10 +82,12 @@ func workerMain(ctx context.Context, arguments []string) error {
 	if w.tally != "" {
 		return w.takeSeat(ctx)
 	}
+	ready := make(chan struct{}) // closed behind that line, which is the first
 	var count atomic.Int64
 	ran := func(ours.Order) { count.Add(1) }
 	if w.progress {
 		go func() {
+			<-ready
 			for range time.Tick(100 * time.Millisecond) {
 				fmt.Printf("%d %d\n", count.Load(), time.Now().UnixNano())
 			}
@@ -95,6 +97,7 @@ func workerMain(ctx context.Context, arguments []string) error {
 		lines := make(chan string, 1000)
 		defer close(lines)
 		go func() {
+			<-ready
 			for line := range lines {
 				fmt.Print(line)
 			}
@@ -106,6 +109,7 @@ func workerMain(ctx context.Context, arguments []string) error {
 		return err
 	}
 	fmt.Println("ready")
+	close(ready)
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return errors.Join(err, end(context.WithoutCancel(ctx)))
 }
