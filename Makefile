@@ -182,16 +182,23 @@ OUT_OF_TIME = $$'\n    context deadline exceeded\n'
 
 TIME ?= 1m
 
-bench: bin/bench ## Measure the targets beside the peers and bare Postgres: ONLY=P1,P3 ROUNDS=5 SCALE=1 FULL=1 JSON=file PROFILES=directory STATEMENTS=1; ONLY=P20 PGBIN=
+bench: bin/bench ## Measure the targets beside the peers and bare Postgres: ONLY=P1,P3 ROUNDS=5 SCALE=1 FULL=1 JSON=file PROFILES=directory STATEMENTS=1; ONLY=P22 PROCESSES=4,16; ONLY=P20 PGBIN=
 	bin/bench -only "$(ONLY)" -rounds $(or $(ROUNDS),5) -scale $(or $(SCALE),1) $(if $(FULL),-full) \
 		$(if $(JSON),-json "$(abspath $(JSON))") $(if $(PROFILES),-cpuprofile "$(abspath $(PROFILES))") $(if $(STATEMENTS),-statements) \
-		$(if $(PGBIN),-citus "$(PGBIN)")
+		$(if $(PROCESSES),-processes "$(PROCESSES)") $(if $(PGBIN),-citus "$(PGBIN)")
+
+.PHONY: bench-quick bench-compare
+bench-quick: bin/bench ## Take a quick look at speed in three minutes, before a change and after: JSON=file
+	bin/bench -quick $(if $(ONLY),-only "$(ONLY)") $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(JSON),-json "$(abspath $(JSON))")
+
+bench-compare: bin/bench ## Show what has changed between two files of results: BEFORE=file AFTER=file
+	bin/bench compare "$(BEFORE)" "$(AFTER)"
 
 endurance: bin/bench ## Watch rate, memory and sizes under a load that lasts, with a worker of its own: MINUTES=30 ONLY=P13,P14 JSON=file
 	bin/bench endurance -minutes $(or $(MINUTES),30) -only "$(ONLY)" -scale $(or $(SCALE),1) $(if $(JSON),-json "$(abspath $(JSON))")
 
 bench-smoke: ## Run each benchmark with a few rows, to see that it still does
-	cd bench && go vet ./... && go test -count=1 -timeout 5m ./...
+	cd bench && go vet ./... && go test -count=1 -timeout 10m ./...
 
 charts: bin/bench ## Draw charts of a file of results: make charts JSON=file INTO=directory
 	bin/bench chart "$(JSON)" "$(INTO)"

@@ -56,11 +56,26 @@ func (b *bench) close(ctx context.Context) error {
 // print adds a result to the document and prints it.
 func (b *bench) print(d *document, r report.Result) {
 	d.Results = append(d.Results, r)
+	if b.quick {
+		fmt.Fprintf(b.out, "%s (%.0f s)\n", r.ID, r.Seconds)
+		return
+	}
 	fmt.Fprintf(b.out, "\n%s  %s  (%.0f s)\n%s", r.ID, r.Title, r.Seconds, r.Table())
 	for _, note := range r.Notes {
 		fmt.Fprintln(b.out, "  "+note)
 	}
 	fmt.Fprintln(b.out, r.Line())
+}
+
+func (d *document) read(path string) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, d); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 func (d *document) write(path string) error {

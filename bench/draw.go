@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -34,12 +33,9 @@ var quantities = []struct {
 // draw makes the charts of a file of results: <target>.svg for each target, <phase>-<quantity>.svg
 // for each phase of an endurance run.
 func draw(file, directory string) error {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
 	var d document
-	if err := json.Unmarshal(raw, &d); err != nil {
+	err := d.read(file)
+	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(directory, 0o755); err != nil { //nolint:gosec // to be read by anyone

@@ -88,3 +88,62 @@ func (b *bench) idleRiver(ctx context.Context) (report.Sample, error) {
 	sample, err := b.idle(ctx, &wire)
 	return sample, errors.Join(err, r.Close(ctx))
 }
+
+// idleFleet is P23: the load of the largest fleet, with ten queues a process and nothing to do.
+func idleFleet(_ context.Context, b *bench) (*trial, error) {
+	n := b.fleets[len(b.fleets)-1]
+	t := &trial{
+		rounds: 3,
+		checks: []report.Check{
+			{Label: "river", Of: fleetName("ours", n), Against: fleetName("river", n), By: report.ServerLoad, AtMost: 1},
+			{Label: "river-client", Of: fleetName("ours", n), Against: fleetName("river", n), By: report.ClientLoad},
+		},
+		notes: []string{"both with their defaults, apart from the pools; a thousand ms/s would be a whole processor, and round trips are those of all processes"},
+	}
+	for _, s := range b.sides() {
+		t.contenders = append(t.contenders, contender{fleetName(s.name, n), func(ctx context.Context) (report.Sample, error) {
+			return b.idleCrew(ctx, s, n)
+		}})
+	}
+	return t, nil
+}
+
+// idleCrew measures workers after their polls have slowed down.
+func (b *bench) idleCrew(ctx context.Context, s side, n int) (sample report.Sample, err error) {
+	db, err := s.database(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := launchCrew(ctx, n, workerFlags{system: s.name, url: db.URL, schemas: engine.DefaultSchema, stock: true, conns: fleetConns, queues: queues})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close(), db.Quiet(ctx)) }()
+	c.tally.Open(1)
+	if err := c.wait(ctx, func() bool { return c.tally.Started() == n }); err != nil {
+		return nil, err
+	}
+	if err := lab.Sleep(ctx, b.span(6*time.Second)); err != nil {
+		return nil, err
+	}
+	meter, err := b.lab.Start(ctx, c.pids()...)
+	if err != nil {
+		return nil, err
+	}
+	before := c.tally.Traffic()
+	slept := lab.Sleep(ctx, b.span(15*time.Second))
+	cost, err := meter.Stop(ctx)
+	if err := errors.Join(slept, err); err != nil {
+		return nil, err
+	}
+	took, traffic := cost.Took.Seconds(), c.tally.Traffic().Minus(before)
+	sample = report.Sample{
+		report.Trips:      float64(traffic.Trips) / took,
+		report.Statements: float64(traffic.Commands) / took,
+		report.ClientLoad: cost.Client.Seconds() * 1000 / took,
+	}
+	if cost.Server > 0 {
+		sample[report.ServerLoad] = cost.Server.Seconds() * 1000 / took
+	}
+	return sample, nil
+}

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // targets has the targets in the order of the list.
@@ -31,6 +32,10 @@ var targets = []target{
 	{"P16", "insert in one process, start in another", crossing},
 	{"P17", "drain behind a gate that hardly bounds it, beside none", limits},
 	{"P18", "a full tenant's backlog ahead of other tenants", exhausted},
+	{"P22-0", "fleets of small workers, jobs that do nothing", fleets(0)},
+	{"P22-2", "fleets of small workers, jobs of 2 ms", fleets(2 * time.Millisecond)},
+	{"P22-10", "fleets of small workers, jobs of 10 ms", fleets(10 * time.Millisecond)},
+	{"P23", "an idle fleet, ten queues a process", idleFleet},
 	{"G1", "a graph of nodes that wait for two, beside children that wait for none", graphs},
 	{"G2", "last needed end to joining step, by policy and at the barrier", joinLatency},
 	{"L1", "drain under row locks, beside claim and commit", drainLocked},
@@ -74,12 +79,19 @@ func run(ctx context.Context, arguments []string) error {
 			return errors.New("usage: bench chart results.json directory")
 		}
 		return draw(arguments[0], arguments[1])
+	case "compare":
+		if len(arguments) != 2 {
+			return errors.New("usage: bench compare before.json after.json")
+		}
+		text, err := compare(arguments[0], arguments[1])
+		fmt.Print(text)
+		return err
 	case "", "endurance":
 	default:
-		return fmt.Errorf("there is no command %q; there are endurance and chart", command)
+		return fmt.Errorf("there is no command %q; there are endurance, chart and compare", command)
 	}
 	flags := flag.NewFlagSet("bench "+command, flag.ContinueOnError)
-	b := &bench{out: os.Stdout}
+	b := &bench{out: os.Stdout, fleets: fleetSizes}
 	file := flags.String("json", "", "`file` to write the results to")
 	flags.Float64Var(&b.scale, "scale", 1, "factor on all counts, for a quick look")
 	flags.StringVar(&b.profiles, "cpuprofile", "", "`directory` for CPU profiles of our side")
@@ -89,12 +101,17 @@ func run(ctx context.Context, arguments []string) error {
 	flags.IntVar(&b.rounds, "rounds", 5, "rounds of each contender")
 	flags.IntVar(&b.workers, "concurrency", defaultWorkers, "steps at once in our engine where throughput is measured")
 	flags.StringVar(&b.citus, "citus", "", "bin `directory` of a Postgres that has Citus, for P20")
+	flags.Func("processes", "`numbers` of processes of P22 in ascending order, e.g. 4,16; P23 has the last", b.parseFleets)
+	quick := flags.Bool("quick", false, "a few targets with few rows and one table, in three minutes")
 	minutes := flags.Float64("minutes", 30, "of endurance: how long the steady load lasts; the rest takes as long again")
 	if err := flags.Parse(arguments); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
 		}
 		return err
+	}
+	if *quick {
+		*only = b.quickly(flags, *only)
 	}
 	var d *document
 	var err error
@@ -123,7 +140,7 @@ func (b *bench) all(ctx context.Context, list []target) (d *document, err error)
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.close(ctx)) }()
-	fmt.Fprintf(b.out, "medians of %d interleaved rounds, with the least and the greatest ratio\n", b.rounds)
+	fmt.Fprintf(b.out, "medians of %s%d interleaved rounds, with the least and the greatest ratio\n", b.upTo(), b.rounds)
 	for _, t := range list {
 		result, err := b.run(ctx, t)
 		if err != nil {
@@ -139,8 +156,19 @@ func (b *bench) all(ctx context.Context, list []target) (d *document, err error)
 		}
 	}
 	fmt.Fprintln(b.out)
+	if b.quick {
+		fmt.Fprintln(b.out, d.brief())
+	}
 	for _, r := range d.Results {
 		fmt.Fprintln(b.out, r.Line())
 	}
 	return d, nil
+}
+
+// upTo says that rounds may be fewer.
+func (b *bench) upTo() string {
+	if b.most > 0 {
+		return "at most "
+	}
+	return ""
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 // Every target runs with few rows, makes the comparisons that it declares, and prints them.
 func TestEveryTargetRunsAndPrints(t *testing.T) {
 	var out bytes.Buffer
-	b := &bench{out: &out, scale: 0.002, rounds: 1, workers: defaultWorkers, profiles: filepath.Join(t.TempDir(), "profiles")}
+	b := &bench{out: &out, scale: 0.002, rounds: 1, workers: defaultWorkers, profiles: filepath.Join(t.TempDir(), "profiles"), fleets: []int{1, 2}}
 	d, err := b.all(context.Background(), targets)
 	require.NoError(t, err, out.String())
 	require.Len(t, d.Results, len(targets))
@@ -37,6 +38,56 @@ func TestEveryTargetRunsAndPrints(t *testing.T) {
 		}
 	}
 	t.Log(out.String())
+}
+
+// A quick look prints one table, and two of them can be compared.
+func TestAQuickLookPrintsOneTableAndCompares(t *testing.T) {
+	var out bytes.Buffer
+	b := &bench{out: &out, rounds: 2, workers: defaultWorkers}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.Float64Var(&b.scale, "scale", 1, "")
+	require.NoError(t, flags.Parse([]string{"-scale", "0.002"}))
+	require.Equal(t, quickTargets, b.quickly(flags, ""))
+	require.Equal(t, "P22-0", b.quickly(flags, "P22-0"))
+	require.InDelta(t, 0.002, b.scale, 0, "what was asked for stays")
+	b.fleets = []int{1}
+	list, err := chosen("P5,P22-2")
+	require.NoError(t, err)
+	d, err := b.all(context.Background(), list)
+	require.NoError(t, err, out.String())
+	require.Contains(t, out.String(), d.brief())
+	require.Contains(t, d.brief(), "P22-2 ours, 1 ")
+	require.Contains(t, d.brief(), "P5 river ")
+
+	file := filepath.Join(t.TempDir(), "results.json")
+	require.NoError(t, d.write(file))
+	text, err := compare(file, file)
+	require.NoError(t, err)
+	require.Regexp(t, `P22-2 1-rate +\S.* 1\.00 +ranges overlap`, text)
+	require.Regexp(t, `P5 ours: p50 ms +\S.* 1\.00 +ranges overlap`, text)
+	_, err = compare(file, filepath.Join(t.TempDir(), "none.json"))
+	require.Error(t, err)
+}
+
+func TestTargetsAreChosenByNameOrByTheirGroup(t *testing.T) {
+	list, err := chosen("P22,P2")
+	require.NoError(t, err)
+	var ids []string
+	for _, target := range list {
+		ids = append(ids, target.id)
+	}
+	require.Equal(t, []string{"P22-0", "P22-2", "P22-10", "P2"}, ids)
+	_, err = chosen("P22-1")
+	require.ErrorContains(t, err, "P22-1")
+}
+
+func TestFleetsAreAscending(t *testing.T) {
+	var b bench
+	require.NoError(t, b.parseFleets("4,16"))
+	require.Equal(t, []int{4, 16}, b.fleets)
+	for _, wrong := range []string{"", "0", "4,4", "16,4", "4,x"} {
+		require.Error(t, b.parseFleets(wrong), wrong)
+	}
 }
 
 // The endurance run lasts seconds here, and its results can be drawn.

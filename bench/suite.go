@@ -44,11 +44,14 @@ type bench struct {
 	lab      *lab.Lab
 	scale    float64 // factor of all counts
 	rounds   int
-	workers  int    // steps at once, the only setting that a user makes; by default as many as River's workers
-	full     bool   // P8 with 10 M rows
-	profiles string // directory of CPU profiles of our side; "": none
-	account  bool   // print after each target where the server's time went
-	citus    string // bin directory of a Postgres with Citus, for P20
+	workers  int           // steps at once, the only setting that a user makes; by default as many as River's workers
+	full     bool          // P8 with 10 M rows
+	profiles string        // directory of CPU profiles of our side; "": none
+	account  bool          // print after each target where the server's time went
+	citus    string        // bin directory of a Postgres with Citus, for P20
+	fleets   []int         // numbers of processes of P22; P23 has the last
+	most     time.Duration // of a target, after which it begins no further round; 0: no limit
+	quick    bool          // print one table of all targets
 	out      io.Writer
 
 	databases map[string]*lab.Database
@@ -75,6 +78,9 @@ func (b *bench) run(ctx context.Context, t target) (report.Result, error) {
 		rounds = min(rounds, trial.rounds)
 	}
 	for round := range rounds {
+		if took := time.Since(began); b.most > 0 && round > 0 && took+took/time.Duration(round) > b.most {
+			break
+		}
 		for turn := range trial.contenders {
 			i := (round + turn) % len(trial.contenders)
 			c := trial.contenders[i]
@@ -147,6 +153,16 @@ func (b *bench) measure(ctx context.Context, db *lab.Database, rows int, do work
 	if err := errors.Join(err, stopped, db.Quiet(ctx)); err != nil {
 		return nil, err
 	}
+	sample := perRow(cost, rows)
+	allUpdates, allHeapOnly, err := db.Updates(ctx)
+	if allUpdates > updates {
+		sample[report.HOT] = float64(allHeapOnly-heapOnly) / float64(allUpdates-updates)
+	}
+	return sample, err
+}
+
+// perRow returns a cost per row.
+func perRow(cost lab.Cost, rows int) report.Sample {
 	n := float64(rows)
 	sample := report.Sample{
 		report.Rate:   n / cost.Took.Seconds(),
@@ -162,11 +178,7 @@ func (b *bench) measure(ctx context.Context, db *lab.Database, rows int, do work
 	if cost.Idle > 0 {
 		sample[report.Idle] = cost.Idle
 	}
-	allUpdates, allHeapOnly, err := db.Updates(ctx)
-	if allUpdates > updates {
-		sample[report.HOT] = float64(allHeapOnly-heapOnly) / float64(allUpdates-updates)
-	}
-	return sample, err
+	return sample
 }
 
 // profile wraps our side's work. Each run's profile is a file of its own; go tool pprof takes them
@@ -194,19 +206,22 @@ func (b *bench) profile(name string, do work) work {
 }
 
 // chosen returns the targets of these ids, separated by commas; if there are none, all that every
-// machine can measure.
+// machine can measure. P22 are all of its parts, P22-0 is one.
 func chosen(ids string) ([]target, error) {
 	if ids == "" {
 		return targets, nil
 	}
 	var out []target
 	for id := range strings.SplitSeq(ids, ",") {
-		all := slices.Concat(targets, apart)
-		i := slices.IndexFunc(all, func(t target) bool { return t.id == id })
-		if i < 0 {
+		before := len(out)
+		for _, t := range slices.Concat(targets, apart) {
+			if t.id == id || strings.HasPrefix(t.id, id+"-") {
+				out = append(out, t)
+			}
+		}
+		if len(out) == before {
 			return nil, fmt.Errorf("there is no target %q", id)
 		}
-		out = append(out, all[i])
 	}
 	return out, nil
 }

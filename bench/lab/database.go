@@ -60,6 +60,19 @@ func (d *Database) Exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
+// Used returns the CPU time of the backend that serves what is not measured; 0 if it cannot be seen
+// from here.
+func (d *Database) Used() time.Duration {
+	if d.lab.postmaster == 0 {
+		return 0
+	}
+	s, err := readStat(fmt.Sprintf("/proc/%d/stat", d.conn.PgConn().PID()))
+	if err != nil {
+		return 0
+	}
+	return s.used()
+}
+
 // Int reads one number.
 func (d *Database) Int(ctx context.Context, query string, args ...any) (int64, error) {
 	var n int64

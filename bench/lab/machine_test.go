@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -29,4 +31,20 @@ func TestMachineCountsWhatItDoes(t *testing.T) {
 	}
 	require.Greater(t, after.instructions-before.instructions, int64(turns))
 	require.NoError(t, c.close())
+}
+
+// The clock of a process goes with what proc(5) says of it, and is finer.
+func TestTheClockOfAProcessIsItsCPUTime(t *testing.T) {
+	for sum := 0; sum < 50_000_000; sum++ { // some ticks
+		runtime.KeepAlive(sum)
+	}
+	before, err := readStat("/proc/self/stat")
+	require.NoError(t, err)
+	used := before.used()
+	after, err := readStat("/proc/self/stat")
+	require.NoError(t, err)
+	require.Positive(t, used)
+	require.GreaterOrEqual(t, used, time.Duration(before.own-2)*tick)
+	require.LessOrEqual(t, used, time.Duration(after.own+2)*tick)
+	require.NotZero(t, used%tick)
 }

@@ -12,8 +12,9 @@ import (
 // Wire counts the answers of the server to a pool's connections, and to those dialled with its
 // configuration.
 type Wire struct {
-	trips    atomic.Int64
-	commands atomic.Int64
+	trips        atomic.Int64
+	commands     atomic.Int64
+	transactions atomic.Int64
 }
 
 // Trips returns the round trips so far: answers after which the server was ready for more.
@@ -21,6 +22,10 @@ func (w *Wire) Trips() int64 { return w.trips.Load() }
 
 // Commands returns the commands completed so far, BEGIN and COMMIT among them.
 func (w *Wire) Commands() int64 { return w.commands.Load() }
+
+// Transactions returns the transactions ended so far. A statement outside of a transaction block is
+// one, too.
+func (w *Wire) Transactions() int64 { return w.transactions.Load() }
 
 // Tap makes the wire count for a pool.
 func (w *Wire) Tap(c *pgxpool.Config) {
@@ -41,6 +46,7 @@ type tapped struct {
 	wire   *Wire
 	header []byte // of the present message, as far as it has been read
 	skip   int    // bytes of its body that are still to be read
+	ready  bool   // the message is ReadyForQuery, whose body is one byte
 }
 
 func (t *tapped) Read(p []byte) (int, error) {
@@ -48,6 +54,10 @@ func (t *tapped) Read(p []byte) (int, error) {
 	for rest := p[:n]; len(rest) > 0; {
 		if t.skip > 0 {
 			k := min(t.skip, len(rest))
+			if t.ready && rest[0] == 'I' { // not within a transaction block
+				t.wire.transactions.Add(1)
+			}
+			t.ready = false
 			t.skip, rest = t.skip-k, rest[k:]
 			continue
 		}
@@ -58,6 +68,7 @@ func (t *tapped) Read(p []byte) (int, error) {
 		}
 		switch t.header[0] {
 		case 'Z': // ReadyForQuery
+			t.ready = true
 			t.wire.trips.Add(1)
 		case 'C': // CommandComplete
 			t.wire.commands.Add(1)

@@ -198,9 +198,14 @@ func Fill(ctx context.Context, db *lab.Database, n int, spec func(i int) fsm.Spe
 	return Insert(ctx, e, n, spec)
 }
 
+// Ended returns how many instances are done.
+func Ended(ctx context.Context, db *lab.Database) (int64, error) {
+	return db.Int(ctx, "SELECT count(*) FROM gendurable.gen_durable WHERE status = 'done'")
+}
+
 // Check checks that all n instances are done.
 func Check(ctx context.Context, db *lab.Database, n int) error {
-	done, err := db.Int(ctx, "SELECT count(*) FROM gendurable.gen_durable WHERE status = 'done'")
+	done, err := Ended(ctx, db)
 	if err == nil && done != int64(n) {
 		err = fmt.Errorf("%d of %d instances are done", done, n)
 	}

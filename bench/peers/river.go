@@ -185,9 +185,14 @@ func RiverFill(ctx context.Context, db *lab.Database, n int) error {
 	return r.Insert(ctx, n)
 }
 
+// RiverEnded returns how many jobs are completed.
+func RiverEnded(ctx context.Context, db *lab.Database) (int64, error) {
+	return db.Int(ctx, "SELECT count(*) FROM river_job WHERE state = 'completed'")
+}
+
 // RiverCheck checks that all n jobs are completed.
 func RiverCheck(ctx context.Context, db *lab.Database, n int) error {
-	done, err := db.Int(ctx, "SELECT count(*) FROM river_job WHERE state = 'completed'")
+	done, err := RiverEnded(ctx, db)
 	if err == nil && done != int64(n) {
 		err = fmt.Errorf("%d of %d jobs are completed", done, n)
 	}

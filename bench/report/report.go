@@ -14,20 +14,24 @@ type Metric string
 
 // The metrics are in the order of a table's columns.
 const (
-	Rate       Metric = "rate"       // rows/s
-	Inserted   Metric = "inserted"   // rows/s, if the time includes the insertion of the instances
-	P50        Metric = "p50"        // ms
-	P99        Metric = "p99"        // ms
-	Time       Metric = "time"       // ms per statement
-	Buffers    Metric = "buffers"    // per statement
-	Client     Metric = "client"     // µs of the client's CPU per row
-	Server     Metric = "server"     // µs of the server's CPU per row
-	Kilo       Metric = "kilo"       // thousands of instructions of the whole machine per row
-	Idle       Metric = "idle"       // share of the processors' time in which nothing ran
-	WAL        Metric = "wal"        // bytes per row
-	HOT        Metric = "hot"        // share of the updates that are heap-only
-	Statements Metric = "statements" // per second
-	Trips      Metric = "trips"      // round trips, per second or per call
+	Rate         Metric = "rate"         // rows/s
+	Inserted     Metric = "inserted"     // rows/s, if the time includes the insertion of the instances
+	P50          Metric = "p50"          // ms
+	P99          Metric = "p99"          // ms
+	Time         Metric = "time"         // ms per statement
+	Buffers      Metric = "buffers"      // per statement
+	Client       Metric = "client"       // µs of the client's CPU per row
+	Server       Metric = "server"       // µs of the server's CPU per row
+	Kilo         Metric = "kilo"         // thousands of instructions of the whole machine per row
+	Idle         Metric = "idle"         // share of the processors' time in which nothing ran
+	WAL          Metric = "wal"          // bytes per row
+	HOT          Metric = "hot"          // share of the updates that are heap-only
+	Transactions Metric = "transactions" // per row
+	Startup      Metric = "startup"      // ms of the server's CPU per connection, until it works at its steady cost
+	Statements   Metric = "statements"   // per second
+	Trips        Metric = "trips"        // round trips, per second or per call
+	ServerLoad   Metric = "server-load"  // ms of the server's CPU per second
+	ClientLoad   Metric = "client-load"  // ms of the client's CPU per second
 )
 
 var metrics = []struct {
@@ -38,7 +42,8 @@ var metrics = []struct {
 	{Rate, "rows/s", "%.0f"}, {Inserted, "with insert", "%.0f"}, {P50, "p50 ms", "%.2f"}, {P99, "p99 ms", "%.2f"}, {Time, "ms", "%.3f"},
 	{Buffers, "buffers", "%.0f"}, {Client, "client µs", "%.1f"}, {Server, "server µs", "%.1f"}, {Kilo, "k instr", "%.0f"},
 	{Idle, "idle", "%.2f"}, {WAL, "WAL B", "%.0f"}, {HOT, "HOT", "%.2f"},
-	{Statements, "statements/s", "%.2f"}, {Trips, "round trips", "%.2f"},
+	{Transactions, "tx", "%.3f"}, {Startup, "start ms/conn", "%.1f"},
+	{Statements, "statements/s", "%.2f"}, {Trips, "round trips", "%.2f"}, {ServerLoad, "server ms/s", "%.1f"}, {ClientLoad, "client ms/s", "%.1f"},
 }
 
 // Sample holds the values of one round of one contender.
@@ -52,6 +57,9 @@ type Check struct {
 	By          Metric
 	AtLeast     float64 // 0: no such bound
 	AtMost      float64 // 0: no such bound
+	// Limit is the most that Of can have, whoever it is. Where AtLeast × Against's median is more, the
+	// ratio is printed and has no bound. 0: no limit.
+	Limit float64
 }
 
 // Spread is the median and the range of a series.
@@ -77,6 +85,8 @@ type Verdict struct {
 	Spread Spread `json:"spread"`
 	Bound  string `json:"bound,omitempty"` // e.g. "≥ 2"; "": printed for comparison only
 	Met    bool   `json:"met"`
+	// Limited says that the bound is left out, as no contender could reach it.
+	Limited bool `json:"limited,omitempty"`
 }
 
 // Single returns the verdict on one measurement.
@@ -117,7 +127,13 @@ type Result struct {
 // Judge applies the checks to the series.
 func (r *Result) Judge(checks []Check) {
 	for _, c := range checks {
-		r.Verdicts = append(r.Verdicts, verdict(c.Label, SpreadOf(r.compare(c)), c.AtLeast, c.AtMost))
+		limited := c.Limit > 0 && c.AtLeast*Median(r.values(c.Against, c.By)) > c.Limit
+		if limited {
+			c.AtLeast = 0
+		}
+		v := verdict(c.Label, SpreadOf(r.compare(c)), c.AtLeast, c.AtMost)
+		v.Limited = limited
+		r.Verdicts = append(r.Verdicts, v)
 	}
 }
 
@@ -133,6 +149,16 @@ func (r *Result) compare(c Check) (values []float64) {
 			v /= against[i][c.By]
 		}
 		values = append(values, v)
+	}
+	return values
+}
+
+// values returns what the rounds of a contender have of a metric.
+func (r *Result) values(contender string, by Metric) (values []float64) {
+	for _, sample := range r.samples(contender) {
+		if v, ok := sample[by]; ok {
+			values = append(values, v)
+		}
 	}
 	return values
 }
@@ -153,9 +179,9 @@ func (r *Result) Line() string {
 	var missed []string
 	bounds := 0
 	for _, v := range r.Verdicts {
-		fmt.Fprintf(&b, " %s=%s", v.Check, short(v.Spread.Median))
-		if v.Spread.Min < v.Spread.Max {
-			fmt.Fprintf(&b, " (%s–%s)", short(v.Spread.Min), short(v.Spread.Max))
+		fmt.Fprintf(&b, " %s=%s", v.Check, v.Spread)
+		if v.Limited {
+			b.WriteString(" limited")
 		}
 		if v.Bound != "" {
 			bounds++
@@ -191,21 +217,15 @@ func (r *Result) Table() string {
 			if !r.has(m.name) {
 				continue
 			}
-			var values []float64
-			for _, sample := range s.Samples {
-				if v, ok := sample[m.name]; ok {
-					values = append(values, v)
-				}
-			}
 			cell := ""
-			if len(values) > 0 {
+			if values := r.values(s.Contender, m.name); len(values) > 0 {
 				cell = fmt.Sprintf(m.format, SpreadOf(values).Median)
 			}
 			row = append(row, cell)
 		}
 		rows = append(rows, row)
 	}
-	return columns(rows)
+	return Columns(rows)
 }
 
 func (r *Result) has(m Metric) bool {
@@ -214,8 +234,8 @@ func (r *Result) has(m Metric) bool {
 	})
 }
 
-// columns aligns the first column to the left, the others to the right.
-func columns(rows [][]string) string {
+// Columns aligns the first column to the left, the others to the right.
+func Columns(rows [][]string) string {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
