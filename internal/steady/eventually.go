@@ -1,6 +1,7 @@
 package steady
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +10,27 @@ import (
 // Patience is how long [Eventually] and [Progressing] wait, of the time in which the process runs.
 // It is generous: only a fault exhausts it.
 const Patience = 60 * time.Second
+
+// Context returns a context of the test's that ends when the process has run for [Patience]: for
+// a call that waits for something that only a fault prevents.
+func Context(t testing.TB) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := begin(t)
+	go func() {
+		defer w.end()
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for w.Ran() < Patience {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+		cancel()
+	}()
+	return ctx, cancel
+}
 
 // Eventually requires that a condition holds at some time. It calls holds in the test's own
 // goroutine, so that holds may use require; often at first, and ever more seldom, so that many

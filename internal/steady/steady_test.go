@@ -171,6 +171,22 @@ func TestPatienceCountsFromProgress(t *testing.T) {
 	})
 }
 
+func TestAContextEndsWhenPatienceDoes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		ctx, cancel := steady.Context(t)
+		defer cancel()
+		<-ctx.Done()
+		require.InDelta(t, steady.Patience, time.Since(began), float64(time.Second))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := steady.Context(t)
+		cancel()
+		<-ctx.Done()
+	})
+}
+
 // The test stops its own process for a second, as a machine does that stands still.
 func TestAStallIsMeasured(t *testing.T) {
 	const stall = time.Second
