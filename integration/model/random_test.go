@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 // their seed. But in the proof and with N, both are the same in every run: a red run of all tests
 // is the change's.
 func configure() error {
-	n, seed := tier.Pick(60, 300, 5000), uint64(1)
+	n, seed := tier.Pick(40, 300, 5000), uint64(1)
 	if text := os.Getenv("N"); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil || n < 1 {
@@ -56,8 +56,12 @@ func configure() error {
 	if os.Getenv("N") != "" || tier.Current() == tier.Proof {
 		seed = max(1, rand.Uint64()) // rapid takes 0 for none
 	}
+	checks := (n + 1) / 2
+	if testing.Short() {
+		checks *= 5 // rapid runs a fifth of them then
+	}
 	defaults := map[string]string{
-		"rapid.checks": strconv.Itoa((n + 1) / 2), "rapid.steps": strconv.Itoa(operations), "rapid.nofailfile": "true",
+		"rapid.checks": strconv.Itoa(checks), "rapid.steps": strconv.Itoa(operations), "rapid.nofailfile": "true",
 		"rapid.seed": cmp.Or(os.Getenv("RAPID_SEED"), strconv.FormatUint(seed, 10)),
 	}
 	flag.Visit(func(f *flag.Flag) { delete(defaults, f.Name) })
@@ -73,7 +77,7 @@ func configure() error {
 // seed.
 func random(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
-	t.Logf("%s histories, -rapid.seed=%s", flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.seed").Value)
+	t.Logf("-rapid.checks=%s -rapid.seed=%s", flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.seed").Value)
 	rapid.Check(t, property)
 }
 

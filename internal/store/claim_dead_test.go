@@ -2,28 +2,22 @@ package store_test
 
 import (
 	"context"
-	"os"
-	"strconv"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // While somebody holds a snapshot open, nobody may clean up behind claims: the index of ready rows
 // keeps an entry for each row that ran, in front of those that wait. A process that has just begun
 // knows no place behind them. Its first claim steps over all of them, once for each priority, and
-// then it goes on behind its last row. DEAD_ENTRIES=800000 shows it at length.
+// then it goes on behind its last row. The proof has 800,000 such entries.
 func TestAFreshProcessGetsPastDeadEntries(t *testing.T) {
 	b := newBench(t)
-	dead, live := 5000, 1000
-	if most := os.Getenv("DEAD_ENTRIES"); most != "" {
-		n, err := strconv.Atoi(most)
-		require.NoError(t, err)
-		dead = n
-	}
+	dead, live := tier.Size(t, "DEAD_ENTRIES", 5000, 5000, 800_000), 1000
 	fill := `INSERT INTO gendurable.gen_durable (fsm, step, queue, priority, eligible_at)
 		SELECT 'm', 's', 'default', i % 2, now() - interval '1 hour' + i * interval '1 microsecond' FROM generate_series(1, $1::int) i`
 	b.exec(fill, dead)

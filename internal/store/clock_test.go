@@ -3,11 +3,11 @@ package store_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -67,9 +67,9 @@ func TestNoClaimHasTheInboxOfBefore(t *testing.T) {
 		claimed <- got
 		failed <- err
 	}()
-	require.Eventually(t, func() bool {
+	steady.Eventually(t, func() bool {
 		return b.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`) == 1
-	}, 10*time.Second, 2*time.Millisecond)
+	})
 	b.outcome(b.claimOne(), step.Commit{Kind: step.Await, Step: "two", Names: []string{"go"}})
 	b.deliver(id, named("go"))
 	require.NoError(t, gate.Rollback(t.Context()))

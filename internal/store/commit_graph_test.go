@@ -566,7 +566,7 @@ func TestEndsOfNodesCostTheirEdges(t *testing.T) {
 		for _, c := range of {
 			batch = append(batch, endOf(c, true))
 		}
-		e.unwatched()
+		e.unwatched("ends of nodes")
 		e.cost()
 		require.Len(t, e.commit(newMark(), false, batch...).Applied, ends)
 		return e.cost().buffers

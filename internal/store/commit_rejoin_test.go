@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -218,14 +219,14 @@ func TestConcurrentEndsAndRejoins(t *testing.T) {
 				break
 			}
 			require.NoError(t, b.commitAtLast([]store.Entry{rejoinOf(parent, step.Join{Ended: 1, Seen: &now})}))
-			require.Eventually(t, func() bool {
+			steady.Eventually(t, func() bool {
 				got := b.claim()
 				if len(got.Claims) == 0 {
 					return false
 				}
 				parent = got.Claims[0]
 				return true
-			}, time.Minute, time.Millisecond)
+			})
 		}
 		working.Wait()
 		for range batches {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/migrate"
@@ -295,7 +296,7 @@ func TestHeartbeatsOfACompanyHaveOneConnection(t *testing.T) {
 // gone waits until the server has noticed that the company's connections are closed.
 func (c *companions) gone() {
 	c.t.Helper()
-	require.Eventually(c.t, func() bool { return c.connections() == 0 }, 10*time.Second, time.Millisecond)
+	steady.Eventually(c.t, func() bool { return c.connections() == 0 })
 }
 
 // What waits for a row has a connection of its own, which goes with the next beat.
@@ -317,13 +318,15 @@ func TestInsistingKeepsNoHeartbeat(t *testing.T) {
 		}
 		insisted <- err
 	}()
-	require.Eventually(t, func() bool { return c.number(`SELECT count(*) FROM pg_locks WHERE NOT granted`) > 0 }, 10*time.Second, time.Millisecond)
+	steady.Eventually(t, func() bool {
+		return c.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
+	})
 	require.NoError(t, hearts[1].beat())
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.NoError(t, <-insisted)
 	require.Equal(t, 2, c.connections())
 	require.NoError(t, hearts[0].beat())
-	require.Eventually(t, func() bool { return c.connections() == 1 }, 10*time.Second, time.Millisecond)
+	steady.Eventually(t, func() bool { return c.connections() == 1 })
 	require.Equal(t, 1, hearts[0].lives())
 }
 
@@ -347,7 +350,7 @@ func TestHeartbeatsBesideSchemasThatFail(t *testing.T) {
 	unlock()
 	require.NoError(t, hearts[0].beat())
 	require.NoError(t, hearts[0].line.Close(t.Context()))
-	require.Eventually(t, func() bool { return hearts[0].lives() == 0 }, 10*time.Second, time.Millisecond)
+	steady.Eventually(t, func() bool { return hearts[0].lives() == 0 })
 }
 
 // T190: who does not get the connection, since somebody has it, beats by itself, also beside a
@@ -370,9 +373,9 @@ func TestHeartbeatsWhoseConnectionIsTaken(t *testing.T) {
 	_ = hearts[2].line.Close(ctx)
 	unlock()
 	letGo()
-	require.Eventually(t, func() bool { return hearts[2].lives() == 0 }, 10*time.Second, time.Millisecond)
+	steady.Eventually(t, func() bool { return hearts[2].lives() == 0 })
 	require.NoError(t, hearts[1].beat())
-	require.Eventually(t, func() bool { return hearts[1].lives() == 1 }, 10*time.Second, time.Millisecond)
+	steady.Eventually(t, func() bool { return hearts[1].lives() == 1 })
 }
 
 // A connection that is ended is made again, with each one's lock as it comes.
@@ -405,9 +408,9 @@ func TestALivenessLockThatSomebodyAsksFor(t *testing.T) {
 	require.NoError(t, err)
 	beaten := make(chan error, 1)
 	go func() { beaten <- hearts[0].beat() }()
-	require.Eventually(t, func() bool {
-		return c.number(`SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'`) > 0
-	}, 10*time.Second, time.Millisecond)
+	steady.Eventually(t, func() bool {
+		return c.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'`) > 0
+	})
 	require.NoError(t, hearts[1].beat())
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.NoError(t, <-beaten)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/steady"
 )
 
 // Who has rows locked, and was cut off in the middle of his statements, lets them go. Others who
@@ -29,10 +31,10 @@ func TestRowsOfWhoIsCutOffAreFreed(t *testing.T) {
 		return n
 	}
 	silent := func(c *pgx.Conn, in string) { // a connection that has sent nothing yet is silent, too
-		require.Eventually(t, func() bool {
+		steady.Eventually(t, func() bool {
 			return b.number(`SELECT count(*) FROM pg_stat_activity WHERE pid = `+number(int64(c.PgConn().PID()))+` AND wait_event = 'ClientRead'
 				AND state = 'active' AND starts_with(query, '`+in+`')`) == 1
-		}, patient, 5*time.Millisecond)
+		})
 	}
 	cutOff := func(last string) (*pgx.Conn, int64) {
 		c, id := connect(), b.row("queue", "'cut off'")
@@ -74,7 +76,7 @@ func TestRowsOfWhoIsCutOffAreFreed(t *testing.T) {
 	gone, id := cutOff("")
 	require.Zero(t, free(time.Hour))
 	require.Equal(t, 1, free(0))
-	require.Eventually(t, func() bool { return !alive(gone) }, patient, 5*time.Millisecond)
+	steady.Eventually(t, func() bool { return !alive(gone) })
 	b.exec(`UPDATE gendurable.gen_durable SET priority = 1 WHERE id = $1`, id)
 	require.Zero(t, free(0))
 	for name, c := range map[string]*pgx.Conn{"idle": idle, "copying": copying, "about something else": elsewhere} {

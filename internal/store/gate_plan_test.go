@@ -5,11 +5,12 @@ import (
 	"slices"
 
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 var allMeasures = slices.Concat(measures, graphMeasures, gateMeasures, keptMeasures)
 
-// gateMeasures are those of claims at gates. Beside each of them 20,000 instances stand in line at
+// gateMeasures are those of claims at gates. Beside each of them thousands of instances stand in line at
 // a gate of which all places are taken, in the same queue.
 var gateMeasures = []measured{
 	{"gated claim beside a long line", planRows, 40, "gen_durable_ready gen_durable_lines", func(e explained, _ any) int {
@@ -35,8 +36,9 @@ var gateMeasures = []measured{
 // measure has put at the gates goes. The long line stays: claims would meet the entries of deleted
 // rows, and what they touch would depend on how often a measure has been tried.
 func lineUp(e explained) any {
+	long := tier.Pick(5_000, 20_000, 20_000)
 	e.exec(`DELETE FROM gendurable.gen_durable WHERE gate LIKE 'each/%' OR queue = 'to gates'`)
-	if e.number(`SELECT count(*) FROM gendurable.gen_durable WHERE gate = 'full/x' AND (pick_lane = 3 OR status = 'executing')`) == lineLong+100 {
+	if e.number(`SELECT count(*) FROM gendurable.gen_durable WHERE gate = 'full/x' AND (pick_lane = 3 OR status = 'executing')`) == long+100 {
 		return nil
 	}
 	e.exec(`TRUNCATE gendurable.gates`)
@@ -44,13 +46,11 @@ func lineUp(e explained) any {
 	e.gate(store.Gate{Name: "full", Label: "line", Places: 100, Total: store.NoBound})
 	e.gate(store.Gate{Name: "each", Label: "gate", Places: 2, Total: store.NoBound})
 	e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, priority, eligible_at, labels, gate, pick_lane)
-		SELECT 'm', 's', -1, now() - interval '1 day', '{"line": "x"}', 'full/x', 3 FROM generate_series(1, $1::int)`, lineLong)
+		SELECT 'm', 's', -1, now() - interval '1 day', '{"line": "x"}', 'full/x', 3 FROM generate_series(1, $1::int)`, long)
 	e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, gate, place, status, locked_by, lease_expires_at)
 		SELECT 'm', 's', 'elsewhere', 'full/x', n, 'executing', 'w', now() + interval '1 h' FROM generate_series(1, 100) n`)
 	return nil
 }
-
-const lineLong = 20_000
 
 // gateRows inserts planRows instances, each with a gate of its own.
 func (e explained) gateRows(names, values string) {

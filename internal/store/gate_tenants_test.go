@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // Under load, the share of each tenant is within a tenth of its weight, whatever others insert:
-// here the first one has inserted ten times as many, before all others. FAIR=1 runs it with 10,
-// 1,000 and 100,000 tenants as well.
+// here the first one has inserted ten times as many, before all others. The proof, and FAIR=1, runs it
+// with 10, 1,000 and 100,000 tenants as well.
 func TestSharesOfTenants(t *testing.T) {
 	for _, c := range []struct {
 		tenants, processes int
@@ -26,7 +27,7 @@ func TestSharesOfTenants(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.tenants), func(t *testing.T) {
 			if c.long && os.Getenv("FAIR") == "" {
-				t.Skip("FAIR=1 runs this")
+				tier.Needs(t, tier.Proof)
 			}
 			b := newBench(t)
 			b.gate(store.Gate{Name: "fair", Label: "customer", Places: store.NoBound, Total: store.NoBound})

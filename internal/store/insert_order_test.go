@@ -16,6 +16,7 @@ import (
 // for one that waits for it.
 func TestInsertOfManyMessagesInKeyOrder(t *testing.T) {
 	b := newBench(t)
+	manyBytes(t)
 	text := json.RawMessage(`"` + strings.Repeat("x", 9<<20) + `"`) // a message each
 	var list []*step.Spec
 	for _, key := range []string{"z", "é", "", "a", "Z", "a"} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -34,7 +35,7 @@ func (b bench) living(worker string) (die func()) {
 	return func() {
 		before := b.advisoryLocks()
 		require.NoError(b.t, line.Close(context.Background()))
-		require.Eventually(b.t, func() bool { return b.advisoryLocks() < before }, 10*time.Second, time.Millisecond)
+		steady.Eventually(b.t, func() bool { return b.advisoryLocks() < before })
 	}
 }
 
@@ -240,7 +241,7 @@ func TestALineHasItsLockAgain(t *testing.T) {
 	require.NoError(t, line.Present(t.Context(), &store.Presence{Worker: newMark(), Machines: []string{}, Live: time.Minute}))
 	require.Equal(t, 1, b.advisoryLocks())
 	b.exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
-	require.Eventually(t, func() bool { return b.advisoryLocks() == 0 }, 10*time.Second, time.Millisecond)
+	steady.Eventually(t, func() bool { return b.advisoryLocks() == 0 })
 	require.Error(t, line.Check(t.Context()))
 	require.False(t, line.Connected())
 	require.NoError(t, line.Check(t.Context()))

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -240,16 +241,16 @@ func TestAProcessThatFreezesWhileItsClaimIsAnsweredHoldsNoLocks(t *testing.T) {
 		_, _ = victim.Claim(context.Background(), p)
 	}()
 	<-frozen
-	require.Eventually(t, func() bool {
+	steady.Eventually(t, func() bool {
 		return b.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'ClientWrite'`) == 1
-	}, 20*time.Second, time.Millisecond, "the answer does not fit into what the kernels hold")
+	}, "the answer does not fit into what the kernels hold")
 
 	require.Equal(t, rows, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE status = 'executing' AND locked_by = $1`, other))
 	require.Equal(t, rows, b.number(`SELECT count(*) FROM (SELECT FROM gendurable.gen_durable FOR UPDATE SKIP LOCKED) r`), "none is locked")
-	require.Eventually(t, func() bool {
+	steady.Eventually(t, func() bool {
 		_, err := b.Reap(t.Context(), newMark(), store.CrashLimits{}, 200)
 		require.NoError(t, err)
 		return b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE status = 'runnable' AND crashes = 1`) == rows
-	}, 20*time.Second, 10*time.Millisecond, "they are reaped, and counted")
+	}, "they are reaped, and counted")
 	require.Len(t, b.claim(most(rows), window(rows)).Claims, rows)
 }

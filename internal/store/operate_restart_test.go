@@ -405,7 +405,7 @@ func TestRestartCostsWhatItChanges(t *testing.T) {
 	e := b.explained("")
 	buffers := func(c *step.Claim) int {
 		e.commit(newMark(), false, endOf(c, false))
-		e.unwatched()
+		e.unwatched("a restart")
 		e.cost()
 		got, err := e.Operate(t.Context(), []int64{c.ID}, &store.Order{Verb: store.Restart, Mark: newMark(), Most: 100})
 		require.NoError(t, err)

@@ -3,20 +3,22 @@ package store_test
 import (
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // T35, T83, T94, T98: plans made on an empty table, on one never analyzed, and on one analyzed
 // while nothing executed, all hold on a large table on which much executes. Each verb uses the
 // index meant for it, touches a bounded number of buffers per row, and sorts no more rows than it
 // takes. PLAN_ROWS is the number of runnable rows, of which a tenth is nodes of one graph, and
-// PLAN_PAGES where to write the pages about plans (make explain).
+// PLAN_PAGES where to write the pages about plans (make explain). In the short tier the tables are
+// smaller, but not so small that the bounds would let a plan pass that walks through them.
 func TestPlansHold(t *testing.T) {
 	b := newBench(t)
 	for _, table := range []string{"gen_durable", "signals", "kept_signals"} { // an automatic ANALYZE would let all plans be made anew
@@ -26,12 +28,7 @@ func TestPlansHold(t *testing.T) {
 	empty.useAll()
 	b.exec(`DELETE FROM gendurable.gen_durable`)
 
-	rows := 60_000
-	if text := os.Getenv("PLAN_ROWS"); text != "" {
-		var err error
-		rows, err = strconv.Atoi(text)
-		require.NoError(t, err, "PLAN_ROWS")
-	}
+	rows := tier.Size(t, "PLAN_ROWS", 12_000, 60_000, 1_000_000)
 	// A concurrent ANALYZE would keep dead entries from being skipped, and so decide how many buffers
 	// a claim touches.
 	b.exec(`ALTER TABLE gendurable.gen_durable SET (autovacuum_enabled = off)`)
@@ -39,12 +36,17 @@ func TestPlansHold(t *testing.T) {
 	b.load(rows)
 	b.keeps(rows)
 	b.largeGraph(rows / 10)
-	unanalyzed := b.explained("planned on a table never analyzed")
-	unanalyzed.useAll()
+	large := []explained{empty}
+	if tier.Current() > tier.Short { // plans without statistics are as those on an empty table, mostly
+		unanalyzed := b.explained("planned on a table never analyzed")
+		unanalyzed.useAll()
+		large = append(large, unanalyzed)
+	}
 	b.execute(4000)
 	b.waitingNodes(4000)
-	empty.measureAll()
-	unanalyzed.measureAll()
+	for _, e := range large {
+		e.measureAll()
+	}
 
 	b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL WHERE status = 'executing'`)
 	b.exec(`UPDATE gendurable.gen_durable SET node = NULL WHERE node IS NOT NULL AND queue <> 'nodes'`)
@@ -85,7 +87,7 @@ func TestPlansOfASmallTableHold(t *testing.T) {
 	fill(40_000)
 	b.waitingNodes(4000)
 	for _, m := range of {
-		c, rows := e.use(m)
+		c, rows := e.measure(m)
 		t.Logf("%-40s %5d buffers for %d", m.verb, c.buffers, rows)
 		assert.LessOrEqual(t, c.buffers, max(rows, 1)*m.most, m.verb)
 	}
@@ -98,9 +100,9 @@ func (e explained) useAll() {
 	}
 }
 
+// use uses a verb, and returns what that cost and for how many rows.
 func (e explained) use(m *measured) (cost, int) {
 	e.t.Helper()
-	e.unwatched()
 	var prepared any
 	if m.prepare != nil {
 		prepared = m.prepare(e)
@@ -110,23 +112,46 @@ func (e explained) use(m *measured) (cost, int) {
 	return e.cost(), rows
 }
 
+// measure is use, again where it cost too much: a snapshot that somebody had meanwhile raises the
+// cost once, a wrong plan each time.
+func (e explained) measure(m *measured) (cost, int) {
+	e.t.Helper()
+	c, rows := e.use(m)
+	for range 4 {
+		if c.buffers <= max(rows, 1)*m.most {
+			break
+		}
+		e.unwatched(m.verb + ", " + e.when)
+		c, rows = e.use(m)
+	}
+	return c, rows
+}
+
 // unwatched waits until no other transaction of the database has a snapshot, as autovacuum's
 // analyze of a catalog does. Rows that it might see count as alive, and each scan that meets their
 // index entries looks them up again. unwatched also waits until all transactions have ended, in any
 // database, that ran when the test last wrote: as long as the oldest running one stays the same, a
-// backend does not check again which rows are dead.
-func (e explained) unwatched() {
+// backend does not check again which rows are dead. Beside a transaction that stays open nothing
+// can be measured, and the test is skipped.
+func (e explained) unwatched(what string) {
 	e.t.Helper()
 	var written int64
 	require.NoError(e.t, e.pool.QueryRow(e.t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&written))
-	require.Eventually(e.t, func() bool {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(3 * time.Minute); ; <-tick.C {
 		var free bool
 		require.NoError(e.t, e.pool.QueryRow(e.t.Context(), `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint > $1
 			AND NOT EXISTS (SELECT FROM pg_stat_activity
 				WHERE datname = current_database() AND pid <> pg_backend_pid() AND coalesce(backend_xmin, backend_xid) IS NOT NULL)`,
 			written).Scan(&free))
-		return free
-	}, 3*time.Minute, 10*time.Millisecond, "another transaction holds a snapshot of the database, or has been open for long")
+		if free {
+			return
+		}
+		if time.Now().After(late) {
+			e.t.Skipf("%s: somebody's transaction has been open for three minutes, and what cannot be cleaned up beside it is in the way", what)
+		}
+	}
 }
 
 func (e explained) measureAll() planPages {
@@ -134,13 +159,7 @@ func (e explained) measureAll() planPages {
 	pages := planPages{}
 	for i := range allMeasures {
 		m := &allMeasures[i]
-		c, rows := e.use(m)
-		for range 4 { // a snapshot that somebody took meanwhile raises the cost once, a wrong plan each time
-			if c.buffers <= max(rows, 1)*m.most {
-				break
-			}
-			c, rows = e.use(m)
-		}
+		c, rows := e.measure(m)
 		e.t.Logf("%-34s %-40s %5d buffers for %d", e.when, m.verb, c.buffers, rows)
 		require.GreaterOrEqual(e.t, rows, m.rows, "%s, %s", m.verb, e.when)
 		require.LessOrEqual(e.t, c.buffers, max(rows, 1)*m.most, "%s, %s: buffers for %d", m.verb, e.when, rows)
@@ -154,28 +173,30 @@ func (e explained) measureAll() planPages {
 	return pages
 }
 
-// load fills the tables with n runnable rows, and with the other rows of a busy installation.
+// load fills the tables with n runnable rows, and with the other rows of a busy installation, of
+// which the measures use up thousands.
 func (b bench) load(n int) {
 	b.t.Helper()
+	fifth := max(n/5, 9_000)
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, priority, eligible_at, partition_key)
 		SELECT 'm', 's', q.name, q.priority, now() - n * interval '1 ms' + q.later * interval '1 hour', replace(q.key, '#', n::text)
 		FROM (VALUES ('default', 0, 0, NULL, 30), ('default', 3, 0, NULL, 25), ('keyed', 0, 0, 'key #', 10), ('hot', 0, 0, 'hot', 15),
 			('future', -5, 1, NULL, 15), ('future', 0, 0, NULL, 5)) AS q(name, priority, later, key, percent)
 		CROSS JOIN LATERAL generate_series(1, $1::int / 100 * q.percent) n`, n)
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, eligible_at)
-		SELECT 'm', 's', q, now() - interval '1 hour' FROM generate_series(1, $1::int / 5) n, (VALUES ('bulk'), ('apart')) AS q(q)`, n)
+		SELECT 'm', 's', q, now() - interval '1 hour' FROM generate_series(1, $1::int) n, (VALUES ('bulk'), ('apart')) AS q(q)`, fifth)
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane)
 		SELECT 'x' || n % 5, 's', 'aside', 2 FROM generate_series(1, $1::int / 50) n`, n)
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at, labels)
-		SELECT 'm', 's', 'done', now(), jsonb_build_object('tenant', 'big', 'order', (n % ($1::int / 120))::text)
-			FROM generate_series(1, $1::int / 5) n`, n)
+		SELECT 'm', 's', 'done', now(), jsonb_build_object('tenant', 'big', 'order', (n % ($1::int / 24))::text)
+			FROM generate_series(1, $1::int) n`, fifth)
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, labels)
 		SELECT 'm', 's', 'listed', jsonb_build_object('order', (n % 2)::text || '8') FROM generate_series(1, 20) n`)
 	b.exec(`UPDATE gendurable.gen_durable SET labels = '{"order": "8"}' WHERE queue = 'listed'`)
 	b.exec(`WITH g AS (
 			INSERT INTO gendurable.gen_durable (fsm, step, status, awaits, await_deadline) SELECT 'm', 's', 'awaiting_signal', '{go}',
-				now() + interval '1 day' FROM generate_series(1, $1::int / 10) n RETURNING id)
-		INSERT INTO gendurable.signals (target_id, name) SELECT g.id, 'unasked' FROM g CROSS JOIN generate_series(1, 2)`, n)
+				now() + interval '1 day' FROM generate_series(1, $1::int / 2) n RETURNING id)
+		INSERT INTO gendurable.signals (target_id, name) SELECT g.id, 'unasked' FROM g CROSS JOIN generate_series(1, 2)`, fifth)
 	b.exec(`UPDATE gendurable.gen_durable SET correlation_key = 'address ' || id, correlation_scope = ` + liveScope + `
 		WHERE status = 'awaiting_signal'`)
 	b.exec(`UPDATE gendurable.gen_durable SET deadline = now() + interval '1 day' WHERE id % 2 = 0`)

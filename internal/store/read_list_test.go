@@ -19,6 +19,7 @@ import (
 	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // pages reads a list to its end, and checks that each page is within its limit and visits no more
@@ -183,7 +184,7 @@ func TestListIsItsFilter(t *testing.T) {
 		combinations = append(combinations, []string{name}, []string{name})
 	}
 	r := rand.New(rand.NewPCG(7, 2))
-	for range 150 {
+	for range tier.Pick(50, 150, 150) {
 		r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 		combinations = append(combinations, slices.Clone(names[:2+r.IntN(3)]))
 	}
@@ -228,7 +229,7 @@ func TestListIsItsFilter(t *testing.T) {
 		}
 		require.Equal(t, want, locked, "%v: %+v", names, f)
 	}
-	require.Greater(t, hits, 50, "filters that select something")
+	require.Greater(t, hits, len(combinations)/4, "filters that select something")
 }
 
 func TestListReadsWholeInstances(t *testing.T) {

@@ -98,12 +98,17 @@ func (e wireEnd) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// neverPing keeps pgx from pinging what nobody has used for a second: on a busy machine that would
+// be a round trip more.
+func neverPing(context.Context, pgxpool.ShouldPingParams) bool { return false }
+
 // wired returns a bench with one connection, over a wire that counts.
 func (b bench) wired() (bench, *wire) {
 	b.t.Helper()
 	w := &wire{}
 	return b.beside(func(c *pgxpool.Config) {
 		c.MaxConns = 1
+		c.ShouldPing = neverPing
 		dial := c.ConnConfig.DialFunc
 		c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial(ctx, network, address)

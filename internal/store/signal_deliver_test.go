@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,6 +15,7 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/internal/query"
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -117,9 +117,9 @@ func (b bench) inTx(tx pgx.Tx, sql string, args ...any) {
 // waiting blocks until n sessions of this database wait for a lock.
 func (b bench) waiting(n int) {
 	b.t.Helper()
-	require.Eventually(b.t, func() bool {
+	steady.Eventually(b.t, func() bool {
 		return b.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
-	}, time.Minute, 2*time.Millisecond)
+	})
 }
 
 type delivered struct {
