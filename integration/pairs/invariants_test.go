@@ -1,0 +1,132 @@
+package pairs
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// invariant is what must hold in the tables whenever nothing can run. The query lists what breaks
+// it.
+type invariant struct{ kind, query string }
+
+// waitsForNodes is the condition that the row g waits for nodes of its graph, and not for children.
+const waitsForNodes = `(g.status = 'awaiting_children' AND g.node IS NOT NULL AND g.visit = 0)`
+
+var invariants = []invariant{
+	{"an ended instance holds a place", `SELECT format('%s: gate %s place %s seat %s run %s, by %s', id, gate, place, seat, run_place, locked_by)
+		FROM gendurable.gen_durable WHERE finished_at IS NOT NULL AND (place IS NOT NULL OR seat IS NOT NULL OR run_place IS NOT NULL OR locked_by IS NOT NULL)`},
+	{"an instance holds a place that it does not use", `SELECT format('%s %s: place %s seat %s', id, status, place, seat)
+		FROM gendurable.gen_durable WHERE status <> 'executing' AND (place IS NOT NULL OR seat IS NOT NULL)`},
+	{"a node that is to be skipped waits", `SELECT format('%s %s, eligible at %s, gate %s', id, node, eligible_at, gate)
+		FROM gendurable.gen_durable WHERE node IS NOT NULL AND visit = 0 AND join_failed > 0 AND finished_at IS NULL AND NOT paused`},
+	{"a parent counts other children than there are", `SELECT format('%s waits for %s children, %s of its round are to end', g.id, g.children_pending, c.left)
+		FROM gendurable.gen_durable g
+		CROSS JOIN LATERAL (SELECT count(*) AS left FROM gendurable.gen_durable k WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.joined IS NULL) c
+		WHERE g.status = 'awaiting_children' AND NOT ` + waitsForNodes + ` AND g.round > 0 AND g.children_pending <> c.left`},
+	{"a parent sleeps, and all its children have ended", `SELECT format('%s at %s', g.id, g.step) FROM gendurable.gen_durable g
+		WHERE g.status = 'awaiting_children' AND NOT ` + waitsForNodes + ` AND NOT EXISTS (
+			SELECT FROM gendurable.gen_durable k WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.joined IS NULL)`},
+	{"a child counts as ended that has not, or the reverse", `SELECT format('%s is %s, joined %s', k.id, k.status, k.joined)
+		FROM gendurable.gen_durable k JOIN gendurable.gen_durable g ON g.id = k.parent_id AND g.round = k.parent_round
+		WHERE g.status = 'awaiting_children' AND (k.finished_at IS NOT NULL) <> (k.joined IS NOT NULL)`},
+	{"a node waits for one that is gone", `SELECT format('%s %s waits for %s', g.id, g.node, e.from_id) FROM gendurable.gen_durable g
+		JOIN gendurable.edges e ON e.to_id = g.id
+		WHERE ` + waitsForNodes + ` AND NOT EXISTS (SELECT FROM gendurable.gen_durable x WHERE x.id = e.from_id)`},
+	{"a child is without its parent", `SELECT format('%s of %s', k.id, k.parent_id) FROM gendurable.gen_durable k
+		WHERE k.parent_id IS NOT NULL AND NOT EXISTS (SELECT FROM gendurable.gen_durable g WHERE g.id = k.parent_id)`},
+	{"a claim is left", `SELECT format('%s of %s', id, locked_by) FROM gendurable.gen_durable WHERE status = 'executing'`},
+	{"two instances have a key", `SELECT format('%s', correlation_guard) FROM gendurable.gen_durable GROUP BY correlation_guard HAVING count(*) > 1 AND correlation_guard IS NOT NULL`},
+}
+
+// emptied lists what must be gone when everything has ended and a month has passed.
+var emptied = []string{"gen_durable", "signals", "edges", "kept_signals", "windows", "lost_claims"}
+
+// look asks the invariants, and whether all that is done has the right result.
+func (r *rig) look() error {
+	for _, i := range invariants {
+		rows, _ := r.pool.Query(r.ctx, i.query)
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return fmt.Errorf("%s: %w", i.kind, err)
+		}
+		for _, f := range found {
+			r.violate(i.kind, "%s", f)
+		}
+	}
+	rows, _ := r.pool.Query(r.ctx, `SELECT id, state, result FROM gendurable.gen_durable WHERE status = 'done' AND fsm = 'unit'`)
+	var id int64
+	var raw, result json.RawMessage
+	_, err := pgx.ForEachRow(rows, []any{&id, &raw, &result}, func() error {
+		var s state
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return err
+		}
+		if want := fmt.Sprint(worth(s.Life)); string(result) != want {
+			r.violate("done with a wrong result", "%s, instance %d of life %v, is done with %s instead of %s", s.Path, id, s.Life, result, want)
+		}
+		return nil
+	})
+	return err
+}
+
+// need is an instance that the GC has to keep, and for what.
+type need struct {
+	id  int64
+	why string
+}
+
+// needed returns the instances that the GC must not delete now, by the rule in words and in another
+// way than the GC's own statements: what is kept in its own right (it has not ended, or its
+// retention is not over); then for each instance that is kept, the children of its current round,
+// and theirs; the ancestors; and the nodes that a kept node waits for.
+func (r *rig) needed() ([]need, error) {
+	rows, _ := r.pool.Query(r.ctx, `WITH RECURSIVE own AS (
+		SELECT g.id, CASE WHEN g.finished_at IS NULL THEN 'it lives' ELSE 'its retention' END AS why FROM gendurable.gen_durable g
+		WHERE g.finished_at IS NULL OR g.finished_at > clock_timestamp() + interval '1 minute' - coalesce(nullif((CASE g.status WHEN 'done' THEN g.retain[1]
+			ELSE CASE WHEN g.failure = 'cancelled' THEN coalesce(g.retain[3], g.retain[2]) ELSE g.retain[2] END END), -1), $1::bigint) * interval '1 microsecond'),
+	keep AS (
+		SELECT id, why FROM own
+		UNION
+		SELECT k.id, CASE WHEN k.below THEN format('its parent %s is kept', a.id) ELSE format('node %s waits for it', a.id) END
+		FROM keep a JOIN gendurable.gen_durable g ON g.id = a.id
+		CROSS JOIN LATERAL (
+			SELECT k.id, true AS below FROM gendurable.gen_durable k WHERE k.parent_id = g.id AND k.parent_round = g.round
+			UNION ALL SELECT e.from_id, false FROM gendurable.edges e WHERE e.to_id = g.id AND `+waitsForNodes+`) k)
+	SELECT DISTINCT ON (id) id, why FROM keep ORDER BY id, why`, retention.Microseconds())
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (n need, err error) {
+		err = row.Scan(&n.id, &n.why)
+		return n, err
+	})
+}
+
+// kept finds out which of what the GC had to keep it has deleted.
+func (r *rig) kept(needed []need) error {
+	rows, _ := r.pool.Query(r.ctx, `SELECT id FROM gendurable.gen_durable`)
+	left, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return err
+	}
+	for _, n := range needed {
+		if !slices.Contains(left, n.id) {
+			r.violate("the GC deletes what is needed", "%d, though %s", n.id, n.why)
+		}
+	}
+	return nil
+}
+
+// leftover finds out what is left at the end.
+func (r *rig) leftover() error {
+	for _, table := range emptied {
+		var rows int
+		if err := r.pool.QueryRow(r.ctx, `SELECT count(*) FROM `+pgx.Identifier{schema, table}.Sanitize()).Scan(&rows); err != nil {
+			return err
+		}
+		if rows > 0 {
+			r.violate("rows are left", "%d of %s", rows, table)
+		}
+	}
+	return nil
+}
