@@ -2,6 +2,7 @@ package pairs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -64,7 +65,7 @@ func play(t *testing.T, b *base, c Case) (violations []violation, story string, 
 		return nil, "", err
 	}
 	r := &rig{base: b, ctx: ctx, log: t.Output(), c: c, random: rand.New(rand.NewPCG(c.Seed, 1)), store: store.New(entpgx.New(b.pool), schema),
-		today: time.Now().UTC().Truncate(time.Microsecond), ran: map[fsm.ID][]string{}, counts: map[string]int{}}
+		today: time.Now().UTC().Truncate(time.Microsecond), ran: map[fsm.ID][]string{}, begun: map[fsm.ID]bool{}, counts: map[string]int{}}
 	for _, name := range c.Life {
 		if f := registry[name]; !slices.Contains(r.features, f) {
 			r.features = append(r.features, f)
@@ -133,27 +134,29 @@ func (r *rig) play() error {
 }
 
 // monthPasses pauses an instance that lives, if one does, so that the population is alive while a
-// month passes, and resumes it then.
+// month passes, and resumes it then. A root that had ended before is gone.
 func (r *rig) monthPasses() error {
-	i, err := r.choose(true)
-	if err != nil || r.gone {
+	if r.gone {
+		return nil
+	}
+	i, ok, err := r.choose(true)
+	if err != nil || !ok {
 		return err
 	}
 	_, err = r.eng.Admin().Pause(r.ctx, i.ID)
 	r.tell("a month passes, and instance %d is paused: %v", i.ID, err)
 	paused := err == nil
-	if err := r.month(); err != nil || !paused {
+	if err := r.month(); err != nil {
 		return err
 	}
-	_, err = r.eng.Admin().Resume(r.ctx, i.ID)
-	if _, gone := r.eng.Get(r.ctx, i.ID); gone != nil {
-		r.violate("a paused instance is gone", "%d: %v", i.ID, gone)
+	if paused {
+		if _, err := r.eng.Admin().Resume(r.ctx, i.ID); err != nil {
+			r.violate("a paused instance is gone, or goes on", "%d: %v", i.ID, err)
+			return nil
+		}
 	}
-	return nilIfConflict(err)
-}
-
-func nilIfConflict(err error) error {
-	if _, conflict := err.(*engine.ConflictError); conflict {
+	_, err = r.eng.Get(r.ctx, r.root)
+	if r.gone = errors.Is(err, engine.ErrNotFound); r.gone { // it has ended, or r.sweep has noted that it was needed
 		return nil
 	}
 	return err

@@ -44,6 +44,9 @@ var (
 
 // strike runs a step, and lets the fault strike it.
 func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error) {
+	r.m.Lock()
+	r.begun[v.ID] = true
+	r.m.Unlock()
 	s := r.fault
 	if s == nil {
 		return f(ctx, v)

@@ -106,6 +106,13 @@ var _ = register(feature{
 		}
 		c.Schedules = []engine.Schedule{engine.Every("unit", 365*24*time.Hour, spec)}
 	},
+	prepare: func(r *rig) error { // one root is enough
+		_, err := r.eng.Admin().PauseSchedule(r.ctx, "unit")
+		if errors.Is(err, engine.ErrNoSchedule) {
+			return nil
+		}
+		return err
+	},
 	insert: func(r *rig, s fsm.Spec) (fsm.ID, error) {
 		id, err := r.eng.Admin().RunSchedule(r.ctx, "unit")
 		if errors.Is(err, engine.ErrNoSchedule) {

@@ -29,18 +29,18 @@ var _ = register(feature{
 	steps: func(r *rig) []fsm.StepDef[state, int] {
 		return []fsm.StepDef[state, int]{
 			r.step("race", func(_ context.Context, v *visit) (fsm.Outcome, error) {
-				return v.ScheduleChildren("race.next", v.State, r.children(v.State, 2)...).Race(), nil
+				return v.ScheduleChildren("race.next", v.State, r.children(v.State, 3)...).Race(), nil
 			}),
 			r.step("race.next", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 				if v.Round().Left > 0 {
 					return v.Rejoin("race.next", v.State).Race(), nil
 				}
-				return r.joined(v, 2)
+				return r.joined(v, 3)
 			}),
 		}
 	},
-	worth: sumOf(2),
-	bound: func(l *engine.Limits) { l.Children = max(l.Children, 2) },
+	worth: sumOf(3),
+	bound: func(l *engine.Limits) { l.Children = max(l.Children, 3) },
 })
 
 // A round whose ends the parent is shown in portions.

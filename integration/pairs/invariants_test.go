@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/fsm"
 )
 
 // invariant is what must hold in the tables whenever nothing can run. The query lists what breaks
@@ -16,8 +18,8 @@ type invariant struct{ kind, query string }
 const waitsForNodes = `(g.status = 'awaiting_children' AND g.node IS NOT NULL AND g.visit = 0)`
 
 var invariants = []invariant{
-	{"an ended instance holds a place", `SELECT format('%s: gate %s place %s seat %s run %s, by %s', id, gate, place, seat, run_place, locked_by)
-		FROM gendurable.gen_durable WHERE finished_at IS NOT NULL AND (place IS NOT NULL OR seat IS NOT NULL OR run_place IS NOT NULL OR locked_by IS NOT NULL)`},
+	// A place of a whole run stays in the row as it ends: the index of such places has live rows only.
+	{"an ended instance holds a claim", `SELECT format('%s of %s', id, locked_by) FROM gendurable.gen_durable WHERE finished_at IS NOT NULL AND locked_by IS NOT NULL`},
 	{"an instance holds a place that it does not use", `SELECT format('%s %s: place %s seat %s', id, status, place, seat)
 		FROM gendurable.gen_durable WHERE status <> 'executing' AND (place IS NOT NULL OR seat IS NOT NULL)`},
 	{"a node that is to be skipped waits", `SELECT format('%s %s, eligible at %s, gate %s', id, node, eligible_at, gate)
@@ -29,9 +31,10 @@ var invariants = []invariant{
 	{"a parent sleeps, and all its children have ended", `SELECT format('%s at %s', g.id, g.step) FROM gendurable.gen_durable g
 		WHERE g.status = 'awaiting_children' AND NOT ` + waitsForNodes + ` AND NOT EXISTS (
 			SELECT FROM gendurable.gen_durable k WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.joined IS NULL)`},
-	{"a child counts as ended that has not, or the reverse", `SELECT format('%s is %s, joined %s', k.id, k.status, k.joined)
+	// The reverse is right: a child that is retried has counted already.
+	{"a child has ended, and does not count", `SELECT format('%s is %s, joined %s', k.id, k.status, k.joined)
 		FROM gendurable.gen_durable k JOIN gendurable.gen_durable g ON g.id = k.parent_id AND g.round = k.parent_round
-		WHERE g.status = 'awaiting_children' AND (k.finished_at IS NOT NULL) <> (k.joined IS NOT NULL)`},
+		WHERE g.status = 'awaiting_children' AND k.finished_at IS NOT NULL AND k.joined IS NULL`},
 	{"a node waits for one that is gone", `SELECT format('%s %s waits for %s', g.id, g.node, e.from_id) FROM gendurable.gen_durable g
 		JOIN gendurable.edges e ON e.to_id = g.id
 		WHERE ` + waitsForNodes + ` AND NOT EXISTS (SELECT FROM gendurable.gen_durable x WHERE x.id = e.from_id)`},
@@ -42,7 +45,7 @@ var invariants = []invariant{
 }
 
 // emptied lists what must be gone when everything has ended and a month has passed.
-var emptied = []string{"gen_durable", "signals", "edges", "kept_signals", "windows", "lost_claims"}
+var emptied = []string{"gen_durable", "signals", "edges", "kept_signals", "windows"}
 
 // look asks the invariants, and whether all that is done has the right result.
 func (r *rig) look() error {
@@ -56,10 +59,20 @@ func (r *rig) look() error {
 			r.violate(i.kind, "%s", f)
 		}
 	}
-	rows, _ := r.pool.Query(r.ctx, `SELECT id, state, result FROM gendurable.gen_durable WHERE status = 'done' AND fsm = 'unit'`)
+	rows, _ := r.pool.Query(r.ctx, `SELECT id FROM gendurable.gen_durable WHERE failure = 'skipped'`)
+	skipped, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return err
+	}
+	for _, id := range skipped {
+		if r.begun[fsm.ID(id)] {
+			r.violate("a node is skipped that has begun", "%d", id)
+		}
+	}
+	rows, _ = r.pool.Query(r.ctx, `SELECT id, state, result FROM gendurable.gen_durable WHERE status = 'done' AND fsm = 'unit'`)
 	var id int64
 	var raw, result json.RawMessage
-	_, err := pgx.ForEachRow(rows, []any{&id, &raw, &result}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &raw, &result}, func() error {
 		var s state
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return err
@@ -80,22 +93,23 @@ type need struct {
 
 // needed returns the instances that the GC must not delete now, by the rule in words and in another
 // way than the GC's own statements: what is kept in its own right (it has not ended, or its
-// retention is not over); then for each instance that is kept, the children of its current round,
-// and theirs; the ancestors; and the nodes that a kept node waits for.
+// retention is not over); the nodes that a kept node waits for; the parents of what is kept; and
+// below what is kept, the children of its current round and theirs, since an operator may run it
+// again. A parent that is done is not run again: if it is kept for a child only, its other children
+// may go.
 func (r *rig) needed() ([]need, error) {
-	rows, _ := r.pool.Query(r.ctx, `WITH RECURSIVE own AS (
-		SELECT g.id, CASE WHEN g.finished_at IS NULL THEN 'it lives' ELSE 'its retention' END AS why FROM gendurable.gen_durable g
-		WHERE g.finished_at IS NULL OR g.finished_at > clock_timestamp() + interval '1 minute' - coalesce(nullif((CASE g.status WHEN 'done' THEN g.retain[1]
-			ELSE CASE WHEN g.failure = 'cancelled' THEN coalesce(g.retain[3], g.retain[2]) ELSE g.retain[2] END END), -1), $1::bigint) * interval '1 microsecond'),
-	keep AS (
-		SELECT id, why FROM own
+	rows, _ := r.pool.Query(r.ctx, `WITH RECURSIVE keep AS (
+		SELECT g.id, CASE WHEN g.finished_at IS NULL THEN 'it lives' ELSE 'its retention is not over' END AS why FROM gendurable.gen_durable g
+		WHERE g.finished_at IS NULL OR g.finished_at > clock_timestamp() + interval '1 minute' - coalesce(CASE WHEN g.status = 'done' THEN nullif(g.retain[1], -1)
+			WHEN g.failure = 'cancelled' THEN coalesce(nullif(g.retain[3], -1), nullif(g.retain[2], -1)) ELSE nullif(g.retain[2], -1) END, $1::bigint) * interval '1 microsecond'
 		UNION
-		SELECT k.id, CASE WHEN k.below THEN format('its parent %s is kept', a.id) ELSE format('node %s waits for it', a.id) END
-		FROM keep a JOIN gendurable.gen_durable g ON g.id = a.id
+		SELECT k.id, k.why FROM keep a JOIN gendurable.gen_durable g ON g.id = a.id
 		CROSS JOIN LATERAL (
-			SELECT k.id, true AS below FROM gendurable.gen_durable k WHERE k.parent_id = g.id AND k.parent_round = g.round
-			UNION ALL SELECT e.from_id, false FROM gendurable.edges e WHERE e.to_id = g.id AND `+waitsForNodes+`) k)
-	SELECT DISTINCT ON (id) id, why FROM keep ORDER BY id, why`, retention.Microseconds())
+			SELECT k.id, 'its parent is kept' || CASE WHEN a.why LIKE '%for a child' THEN ' for a child' ELSE '' END AS why
+			FROM gendurable.gen_durable k WHERE k.parent_id = g.id AND k.parent_round = g.round AND NOT (g.status = 'done' AND a.why LIKE '%for a child')
+			UNION ALL SELECT g.parent_id, 'it is kept for a child' WHERE g.parent_id IS NOT NULL
+			UNION ALL SELECT e.from_id, 'a node waits for it' FROM gendurable.edges e WHERE e.to_id = g.id AND `+waitsForNodes+`) k)
+	SELECT DISTINCT ON (id) id, why FROM keep ORDER BY id, length(why)`, retention.Microseconds())
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (n need, err error) {
 		err = row.Scan(&n.id, &n.why)
 		return n, err
@@ -111,7 +125,7 @@ func (r *rig) kept(needed []need) error {
 	}
 	for _, n := range needed {
 		if !slices.Contains(left, n.id) {
-			r.violate("the GC deletes what is needed", "%d, though %s", n.id, n.why)
+			r.violate("the GC deletes what is needed", "%s (%d)", n.why, n.id)
 		}
 	}
 	return nil

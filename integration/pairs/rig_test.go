@@ -87,6 +87,7 @@ type rig struct {
 	m          sync.Mutex // what steps and hooks note
 	violations []violation
 	ran        map[fsm.ID][]string // outcomes that were applied, by kind
+	begun      map[fsm.ID]bool     // a step of it was called
 	counts     map[string]int
 	stale      int
 	story      []string

@@ -39,9 +39,6 @@ var verbs = []verb{
 		if _, err := r.eng.Admin().Cancel(r.ctx, i.ID); err != nil {
 			return err
 		}
-		if err := r.look(); err != nil {
-			return err
-		}
 		_, err := r.eng.Admin().Restart(r.ctx, i.ID)
 		return err
 	}},
@@ -50,7 +47,21 @@ var verbs = []verb{
 			*s = beginning(s.Path, s.Kind, s.Life)
 			return nil
 		}))
-		return err
+		if err != nil || i.Status != fsm.StatusAwaitingChildren {
+			return err
+		}
+		if _, err := r.run(mostTakes); err != nil {
+			return err
+		}
+		for c, err := range r.eng.All(r.ctx, engine.Query{Filter: engine.Filter{Parent: i.ID}}) {
+			switch {
+			case err != nil:
+				return err
+			case c.Failure == fsm.FailureCancelled:
+				r.violate("a rewind cancels children, which go on", "instance %d of %d", c.ID, i.ID)
+			}
+		}
+		return nil
 	}},
 	{"edit", true, func(r *rig, i fsm.RawInstance) error {
 		_, err := r.eng.Admin().Edit(r.ctx, i.ID, unit.Change(func(s *state) error {
@@ -114,24 +125,25 @@ func verbNames() (all []string) {
 // does not apply, is right.
 func (r *rig) operate() error {
 	v := verbs[slices.IndexFunc(verbs, func(v verb) bool { return v.name == r.c.Verb })]
-	target, err := r.choose(v.live)
-	if err != nil {
+	target, ok, err := r.choose(v.live)
+	if err != nil || !ok {
 		return err
 	}
 	err = v.do(r, target)
 	r.tell("verb %s, instance %d, %s at step %s, visit %d: %v", v.name, target.ID, target.Status, target.Step, target.Visit, err)
-	if errors.Is(err, engine.ErrConflict) {
+	if refused := (*engine.VerbError)(nil); errors.Is(err, engine.ErrConflict) || errors.As(err, &refused) {
 		return nil
 	}
 	return err
 }
 
-// choose chooses an instance of the population, by the seed.
-func (r *rig) choose(live bool) (fsm.RawInstance, error) {
+// choose chooses an instance of the population, by the seed: one that lives, if there is one and
+// live says so. ok is false if none is there.
+func (r *rig) choose(live bool) (chosen fsm.RawInstance, ok bool, err error) {
 	var all, alive []fsm.RawInstance
 	for i, err := range r.eng.All(r.ctx, engine.Query{Filter: engine.Filter{Machine: unit.Name()}, OldestFirst: true}) {
 		if err != nil {
-			return i, err
+			return i, false, err
 		}
 		all = append(all, i)
 		if !i.Status.Terminal() {
@@ -142,9 +154,9 @@ func (r *rig) choose(live bool) (fsm.RawInstance, error) {
 		all = alive
 	}
 	if len(all) == 0 {
-		return fsm.RawInstance{}, errors.New("no instance is there")
+		return fsm.RawInstance{}, false, nil
 	}
-	return all[r.random.IntN(len(all))], nil
+	return all[r.random.IntN(len(all))], true, nil
 }
 
 // repairs is how often the operator restarts what has failed. A case has one fault and one verb, so
@@ -153,8 +165,8 @@ const repairs = 6
 
 // repair mends what is broken, and runs again what has failed, until the root is done.
 func (r *rig) repair() error {
-	r.fault.mend()
 	for n := 0; ; n++ {
+		r.fault.mend()
 		if err := r.finish(); err != nil {
 			return err
 		}
@@ -176,9 +188,6 @@ func (r *rig) repair() error {
 		if err != nil {
 			r.violate("it cannot be repaired", "restart: %v", err)
 			return nil
-		}
-		if err := r.look(); err != nil {
-			return err
 		}
 	}
 }
