@@ -33,7 +33,14 @@ var _ = register(feature{
 			}),
 			r.step("race.next", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 				if v.Round().Left > 0 {
-					return v.Rejoin("race.next", v.State).Race(), nil
+					s := v.State
+					s.Shown = []fsm.ID{}
+					for _, c := range v.Children() {
+						if c.Status.Terminal() {
+							s.Shown = append(s.Shown, c.ID)
+						}
+					}
+					return v.Rejoin("race.next", s).Race(), nil
 				}
 				return r.joined(v, 3)
 			}),

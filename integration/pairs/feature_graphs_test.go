@@ -77,7 +77,7 @@ var _ = register(feature{
 			r.step("left.first", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 				s := v.State
 				for _, c := range unit.Children(v) {
-					if result, err := c.Result(); err == nil {
+					if result, err := c.Result(); err == nil && len(c.Node) == 1 {
 						s.Sum += result
 						late := r.spec(beginning(s.Path+"/late", child, nil)).After(60 * 24 * time.Hour)
 						return v.ScheduleChildren("left.end", s, late), nil
@@ -112,12 +112,17 @@ var _ = register(feature{
 					r.node(v.State, "alarm", nil).AfterFailure("a")).FailFast(), nil
 			}),
 			r.step("failfast.end", func(_ context.Context, v *visit) (fsm.Outcome, error) {
-				s, failed := v.State, ""
+				s, failed, skipped := v.State, "", ""
 				for _, c := range unit.Children(v) {
-					switch result, err := c.Result(); {
-					case c.Status == fsm.StatusFailed && c.Failure != fsm.FailureSkipped:
+					result, err := c.Result()
+					switch {
+					case c.Failure == fsm.FailureSkipped:
+						if c.Node != "alarm" {
+							skipped = c.Node
+						}
+					case c.Status == fsm.StatusFailed:
 						failed = fmt.Sprintf("node %s: %s", c.Node, c.Failure)
-					case err == nil && c.Node != "alarm":
+					case err == nil && (c.Node == "a" || c.Node == "b"):
 						s.Sum += result
 					}
 				}
@@ -127,6 +132,8 @@ var _ = register(feature{
 				case left > 0:
 					r.violate("FailFast ends a graph in which nothing has failed", "%s, %d are left", s.Path, left)
 					return v.Stop(errors.New("nothing has failed")), nil
+				case skipped != "":
+					return v.Stop(errors.New("skipped: " + skipped)), nil
 				}
 				return r.end(v, s), nil
 			}),
@@ -162,14 +169,19 @@ var _ = register(feature{
 	},
 	bound: func(l *engine.Limits) { l.Children = max(l.Children, 24) },
 	check: func(r *rig) error {
-		rows, _ := r.pool.Query(r.ctx, `SELECT format('%s has added %s of 3', g.node, c.n) FROM gendurable.gen_durable g
+		rows, _ := r.pool.Query(r.ctx, `SELECT g.node, g.state -> 'life', c.n FROM gendurable.gen_durable g
 			CROSS JOIN LATERAL (SELECT count(*) AS n FROM gendurable.gen_durable k WHERE k.parent_id = g.parent_id AND k.parent_round = g.parent_round
 				AND starts_with(k.node, g.state ->> 'path' || ' more')) c
-			WHERE g.status = 'done' AND g.state ->> 'kind' = 'node' AND g.state -> 'life' ? 'grow' AND c.n <> 3`)
-		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		for _, f := range found {
-			r.violate("a decision is done without what it added", "%s", f)
-		}
+			WHERE g.status = 'done' AND g.state ->> 'kind' = 'node'`)
+		var name string
+		var life []string
+		var n int
+		_, err := pgx.ForEachRow(rows, []any{&name, &life, &n}, func() error {
+			if taken(life, "grow") && n != 3 {
+				r.violate("a decision is done without what it added", "%s has added %d of 3", name, n)
+			}
+			return nil
+		})
 		return err
 	},
 })

@@ -80,6 +80,7 @@ type state struct {
 	Lost   string   `json:"lost"` // a child that failed, of a feature that goes on without it
 	Old    bool     `json:"old"`  // it has not been converted from the older version
 	Edited bool     `json:"edited"`
+	Shown  []fsm.ID `json:"shown,omitempty"` // the ended children that a race has seen
 }
 
 type (
@@ -104,6 +105,19 @@ func worth(life []string) int {
 	return stageWorth + rest
 }
 
+// taken reports whether an instance with a life takes a feature itself, and not its children.
+func taken(life []string, name string) bool {
+	for _, one := range life {
+		switch {
+		case one == name:
+			return true
+		case registry[one].worth != nil:
+			return false
+		}
+	}
+	return false
+}
+
 // sumOf is the worth of a feature with n children, whose results its instance adds up.
 func sumOf(n int) func(int) int { return func(rest int) int { return n*rest + 1 } }
 
@@ -119,6 +133,9 @@ func (r *rig) spec(s state) fsm.Spec {
 		if f.make != nil {
 			out = f.make(s)
 		}
+	}
+	if len(s.Left) > 0 {
+		out = out.Step(s.Left[0])
 	}
 	for _, f := range r.features {
 		if f.spec != nil {

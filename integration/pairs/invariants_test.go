@@ -31,6 +31,10 @@ var invariants = []invariant{
 	{"a parent sleeps, and all its children have ended", `SELECT format('%s at %s', g.id, g.step) FROM gendurable.gen_durable g
 		WHERE g.status = 'awaiting_children' AND NOT ` + waitsForNodes + ` AND NOT EXISTS (
 			SELECT FROM gendurable.gen_durable k WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.joined IS NULL)`},
+	// A race that was restarted waits for all, and has no policy any more.
+	{"a race sleeps, and a child has ended that it has not seen", `SELECT format('%s has seen %s, and not %s', g.id, g.state -> 'shown', k.id)
+		FROM gendurable.gen_durable g JOIN gendurable.gen_durable k ON k.parent_id = g.id AND k.parent_round = g.round AND k.finished_at IS NOT NULL
+		WHERE g.status = 'awaiting_children' AND g.step = 'race.next' AND g.wake_ended IS NOT NULL AND NOT coalesce(g.state -> 'shown' @> to_jsonb(k.id), false)`},
 	// The reverse is right: a child that is retried has counted already.
 	{"a child has ended, and does not count", `SELECT format('%s is %s, joined %s', k.id, k.status, k.joined)
 		FROM gendurable.gen_durable k JOIN gendurable.gen_durable g ON g.id = k.parent_id AND g.round = k.parent_round

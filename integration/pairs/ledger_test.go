@@ -2,6 +2,7 @@ package pairs
 
 import (
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,20 +19,43 @@ type known struct {
 	cases []string
 }
 
-var ledger = []known{}
+var ledger = []known{
+	{"B1", "the GC deletes the children of an instance that has failed and is itself kept for its parent: pruneSQL looks one level up",
+		regexp.MustCompile(`^the GC deletes what is needed: its parent is kept \(\d+\)$`),
+		[]string{"race,graph/gc/month/212", "graph,graph/retry/month/660"}},
+	{"B2", "the GC deletes done nodes of a round that was left, while a live node waits behind them: the round is not the current one",
+		regexp.MustCompile(`^the GC deletes what is needed: a node waits for it \(\d+\)$`),
+		[]string{"kept,left/edit/month/638"}},
+	{"B1, beside", "the GC deletes a child of an instance that has failed and is kept since another child lives",
+		regexp.MustCompile(`^the GC deletes what is needed: its parent is kept for a child \(\d+\)$`),
+		[]string{"race,grow/retry/month/763"}},
+	{"B5", "a node that has begun, and asked to run again, has attempt 0 and visit 0: a Restart takes it for one that has not begun",
+		regexp.MustCompile(`^a node is skipped that has begun: `),
+		[]string{"failfast,again,grow/retry/lost/240"}},
+	{"B6", "a node that was skipped, since all is well, counts as failed: FailFast ends a healthy graph",
+		regexp.MustCompile(`^FailFast ends a graph in which nothing has failed: `),
+		[]string{"entity,failfast,graph/pause/kill/944"}},
+	{"B7", "a skip goes through the claim: it waits for a delay, a gate's rate and a worker",
+		regexp.MustCompile(`^a node that is to be skipped waits: `),
+		[]string{"graph,rate/none/bound/379", "rate,failfast/rewind/held/774"}},
+	{"B9", "a Rewind of a graph's root cancels its nodes, which go on as control.md says",
+		regexp.MustCompile(`^a rewind cancels children, which go on: `),
+		[]string{"grow,graph,grow/rewind/kill/574"}},
+}
 
-// recognised returns the fault that explains all that a case has found; nil: none does.
-func recognised(violations []violation) *known {
-	for i := range ledger {
-		fits := len(violations) > 0
-		for _, v := range violations {
-			fits = fits && ledger[i].sign.MatchString(v.String())
+// recognised returns the known faults that explain all that a case has found. ok is false if
+// something else is wrong, or nothing is.
+func recognised(violations []violation) (faults []string, ok bool) {
+	for _, v := range violations {
+		i := slices.IndexFunc(ledger, func(k known) bool { return k.sign.MatchString(v.String()) })
+		if i < 0 {
+			return nil, false
 		}
-		if fits {
-			return &ledger[i]
+		if !slices.Contains(faults, ledger[i].fault) {
+			faults = append(faults, ledger[i].fault)
 		}
 	}
-	return nil
+	return faults, len(faults) > 0
 }
 
 // Each case of the ledger fails as it is recorded. If one does not, the fault is cured: take it off
@@ -47,8 +71,9 @@ func TestKnownFaultsAreStillThere(t *testing.T) {
 				require.NoError(t, err)
 				violations, story, err := play(t, b, c)
 				require.NoError(t, err, "CASE=%s\n%s", c, story)
-				require.Equal(t, &k, recognised(violations), "CASE=%s does not fail as %s is recorded (%s). If it is cured, take it off the ledger.\n%s",
-					c, k.fault, k.why, story)
+				found, ok := recognised(violations)
+				require.True(t, ok && slices.Contains(found, k.fault), "CASE=%s does not fail as %s is recorded (%s), but by %v. If it is cured, take it off the ledger.\n%s",
+					c, k.fault, k.why, found, story)
 			}
 		})
 	}

@@ -29,14 +29,14 @@ var verbs = []verb{
 		return err
 	}},
 	{"retry", true, func(r *rig, i fsm.RawInstance) error { // of one that was cancelled
-		if _, err := r.eng.Admin().Cancel(r.ctx, i.ID); err != nil {
+		if err := r.cancelAndRun(i.ID); err != nil {
 			return err
 		}
 		_, err := r.eng.Admin().Retry(r.ctx, i.ID)
 		return err
 	}},
 	{"restart", true, func(r *rig, i fsm.RawInstance) error {
-		if _, err := r.eng.Admin().Cancel(r.ctx, i.ID); err != nil {
+		if err := r.cancelAndRun(i.ID); err != nil {
 			return err
 		}
 		_, err := r.eng.Admin().Restart(r.ctx, i.ID)
@@ -121,6 +121,15 @@ func verbNames() (all []string) {
 	return all
 }
 
+// cancelAndRun cancels an instance, and lets some of what follows run.
+func (r *rig) cancelAndRun(id fsm.ID) error {
+	if _, err := r.eng.Admin().Cancel(r.ctx, id); err != nil {
+		return err
+	}
+	_, err := r.run(r.takes + r.random.IntN(verbWithin))
+	return err
+}
+
 // operate does the case's verb to an instance that the seed chooses. That a verb refuses, since it
 // does not apply, is right.
 func (r *rig) operate() error {
@@ -176,13 +185,15 @@ func (r *rig) repair() error {
 			return err
 		case i.Status == fsm.StatusDone || len(r.violations) > 0:
 			return nil
+		case n == repairs && slices.Contains(r.c.Life, "stream"): // one that has failed cannot be restarted
+			return nil
 		case n == repairs:
 			r.violate("it cannot be repaired", "the root is %s after %d restarts: %s", i.Status, n, i.LastError)
 			return nil
 		}
 		_, err = r.eng.Admin().Restart(r.ctx, r.root)
 		r.tell("restart of the root, which had failed (%s): %v", i.LastError, err)
-		if errors.Is(err, engine.ErrConflict) && slices.Contains(r.c.Life, "stream") { // a stream cannot be restarted
+		if errors.Is(err, engine.ErrConflict) && slices.Contains(r.c.Life, "stream") {
 			return nil
 		}
 		if err != nil {
@@ -219,7 +230,7 @@ func (r *rig) finish() error {
 				}
 			}
 		}
-		if err := r.pass(time.Hour << min(n/2, 6)); err != nil {
+		if err := r.pass(time.Hour << min(n/2, 10)); err != nil {
 			return err
 		}
 	}
