@@ -18,12 +18,12 @@ import (
 
 func TestMain(m *testing.M) { pgtest.NoLeaks(m) }
 
-// chosen returns the features that FEATURES names, or all.
-func chosen() []string {
-	if some := os.Getenv("FEATURES"); some != "" {
+// chosen returns what an environment variable lists, or all.
+func chosen(variable string, all []string) []string {
+	if some := os.Getenv(variable); some != "" {
 		return strings.Split(some, ",")
 	}
-	return names()
+	return all
 }
 
 // sample returns n cases of pairs and triples. With every pair of features comes a verb and a
@@ -31,7 +31,7 @@ func chosen() []string {
 // have other verbs and faults.
 func sample(seed uint64, n int) (cases []Case) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	all, vs := chosen(), verbNames()
+	all, vs, fs := chosen("FEATURES", names()), chosen("VERBS", verbNames()), chosen("FAULTS", faults)
 	for len(cases) < n {
 		var lives [][]string
 		for _, a := range all {
@@ -47,7 +47,7 @@ func sample(seed uint64, n int) (cases []Case) {
 			if len(cases)%4 == 3 {
 				life = append(life, all[random.IntN(len(all))])
 			}
-			cases = append(cases, Case{Life: life, Verb: vs[random.IntN(len(vs))], Fault: faults[random.IntN(len(faults))], Seed: random.Uint64N(1000)})
+			cases = append(cases, Case{Life: life, Verb: vs[random.IntN(len(vs))], Fault: fs[random.IntN(len(fs))], Seed: random.Uint64N(1000)})
 		}
 	}
 	return cases
@@ -56,11 +56,11 @@ func sample(seed uint64, n int) (cases []Case) {
 // everything returns all pairs with all verbs and all faults, and as many triples as pairs.
 func everything(seed uint64) (cases []Case) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	all := chosen()
+	all, vs, fs := chosen("FEATURES", names()), chosen("VERBS", verbNames()), chosen("FAULTS", faults)
 	for _, a := range all {
 		for _, b := range all {
-			for _, v := range verbNames() {
-				for _, f := range faults {
+			for _, v := range vs {
+				for _, f := range fs {
 					cases = append(cases, Case{[]string{a, b}, v, f, random.Uint64N(1000)},
 						Case{[]string{a, b, all[random.IntN(len(all))]}, v, f, random.Uint64N(1000)})
 				}
@@ -71,7 +71,8 @@ func everything(seed uint64) (cases []Case) {
 }
 
 // TestPairs runs the generator's cases: a sample, and in make proof all pairs with all verbs and
-// faults. SEED chooses the sample, N its size, FEATURES some features; CASE runs one case.
+// faults. SEED chooses the sample and N its size; FEATURES, VERBS and FAULTS list what is combined;
+// CASE runs one case.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	seed := uint64(tier.Size(t, "SEED", 1, int(time.Now().UnixNano()%1_000_000), 1))

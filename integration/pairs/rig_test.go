@@ -29,7 +29,7 @@ const (
 	schema = "gendurable"
 	lease  = time.Hour
 	// mostTakes bounds the steps of one case: an instance that runs for ever is a violation.
-	mostTakes = 3000
+	mostTakes = 1500
 	patience  = 2 * time.Minute // of one case
 )
 
@@ -194,7 +194,7 @@ func (r *rig) around(ctx context.Context, stmts []entpgx.Stmt, send func(context
 	return err
 }
 
-// errTooMany says that the case ran too many steps.
+// errTooMany ends a case that runs too many steps. The violation says which.
 var errTooMany = errors.New("too many steps")
 
 // run runs what can run now, until nothing can or until so many steps have begun: then left is
@@ -220,11 +220,11 @@ func (r *rig) run(until int) (left bool, err error) {
 				continue
 			}
 			for {
-				if r.takes >= until {
-					return true, nil
-				}
-				if r.takes >= mostTakes {
+				switch {
+				case r.takes >= mostTakes:
 					return true, errTooMany
+				case r.takes >= until:
+					return true, nil
 				}
 				taken, err := r.hand.Take(r.ctx, queue, 10)
 				if err != nil {
