@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
 )
@@ -22,6 +23,7 @@ var faults = []string{
 	"lost",  // the answer of a commit is lost
 	"held",  // a stranger holds the row of the step, or that of its parent, when its outcome comes
 	"fail",  // a step fails until an operator mends it
+	"over",  // an operator cancels the root while a step runs
 	"bound", // all limits are as tight as the features allow
 	"month", // a month passes, while one instance is paused
 }
@@ -76,6 +78,10 @@ func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error)
 	case "fail":
 		s.broken.Store(&place)
 		return v.Stop(errBroken), nil
+	case "over":
+		if _, err := r.eng.Admin().Cancel(ctx, r.root); err != nil && !errors.Is(err, engine.ErrConflict) {
+			return nil, err
+		}
 	case "held":
 		if err := r.hold(ctx, v); err != nil {
 			return nil, err

@@ -14,13 +14,18 @@ var (
 	letter = fsm.DeclareSignal[string]("letter")
 )
 
-// sendTo sends a signal to all instances that await it.
+// sendTo sends a signal to half of the instances that await it, so that others still wait when these
+// have ended.
 func (r *rig) sendTo(step string, m fsm.Message) error {
+	var waiting []fsm.ID
 	for i, err := range r.eng.All(r.ctx, engine.Query{Filter: engine.Filter{Machine: unit.Name(), Step: step, Status: []fsm.Status{fsm.StatusAwaitingSignal}}}) {
 		if err != nil {
 			return err
 		}
-		if _, err := r.eng.Signal(r.ctx, i.ID, m); err != nil {
+		waiting = append(waiting, i.ID)
+	}
+	for _, id := range waiting[:(len(waiting)+1)/2] {
+		if _, err := r.eng.Signal(r.ctx, id, m); err != nil {
 			return err
 		}
 	}
