@@ -73,6 +73,6 @@ func waitsFor(name string, ids ...int64) verb {
 // familyMutants are broken forms of what this file is about.
 var familyMutants = []mutant{
 	{"GC of a child that its parent joins", "unkept/both done|prune", "result lost",
-		text("WHERE p.id = g.parent_id AND p.round = g.parent_round AND NOT coalesce(", "WHERE false AND p.id = g.parent_id AND p.round = g.parent_round AND NOT coalesce(")},
+		text("WHERE p.id = g.parent_id AND p.round = g.parent_round\n", "WHERE false AND p.id = g.parent_id AND p.round = g.parent_round\n")},
 	{"wait that is told too early", "unkept/done|wait", "told ended", of("SELECT u.id FROM unnest($1::bigint[])", text("g.status IN ('done', 'failed')", "true"))},
 }

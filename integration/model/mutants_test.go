@@ -102,7 +102,7 @@ var mutants = []mutant{
 	{"errors grow", "read_attempts.go", "$[last - 18 to last]", "$[0 to last]"},
 	{"the oldest errors stay", "read_attempts.go", "$[last - 18 to last]", "$[0 to 18]"},
 	{"release as a retry", "lease.go", "SET status = 'runnable', pick_lane = 0,", "SET status = 'runnable', attempt = g.attempt + 1, pick_lane = 0,"},
-	{"GC takes the current round", "sweep_prune.go", "AND NOT EXISTS (SELECT FROM {s}.gen_durable p WHERE p.id = g.parent_id AND p.round", "AND NOT EXISTS (SELECT FROM {s}.gen_durable p WHERE false AND p.id = g.parent_id AND p.round"},
+	{"GC takes the current round", "sweep_prune.go", "WHERE p.id = g.parent_id AND p.round", "WHERE false AND p.id = g.parent_id AND p.round"},
 	{"GC with one retention", "insert_retain.go", "THEN $3::bigint ELSE $2::bigint END", "THEN $3::bigint ELSE least($1::bigint, $2::bigint) END"},
 	{"GC of the newest tombstones", "sweep_prune.go", "ORDER BY x.consumed_at DESC, x.id DESC OFFSET", "ORDER BY x.consumed_at, x.id OFFSET"},
 	{"what is blocked stays in front", "claim.go", "WHEN a.id IS NULL AND coalesce(p.busy, p.head) IS NOT NULL THEN 4 END AS act", "END AS act"},

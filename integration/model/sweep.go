@@ -121,8 +121,8 @@ type Retention struct {
 
 // Prune deletes instances past their retention, with their inboxes, and the oldest tombstones of
 // instances that have too many. A child of its parent's current round stays until the parent is due
-// itself, whose joining step may yet be retried or redriven. A parent stays until its last child
-// has gone.
+// itself, and those above it, whose joining steps may yet be retried or redriven. A node stays until
+// those behind it have begun. A parent stays until its last child has gone.
 func (w *World) Prune(keep Retention) (instances, tombstones int) {
 	for {
 		gone := w.first(func(i *Instance) bool { return w.prunable(i, keep) })
@@ -146,8 +146,15 @@ func (w *World) prunable(i *Instance, keep Retention) bool {
 	if w.held[i.ID] || !w.expired(i, keep) {
 		return false
 	}
-	if p := w.Get(i.Parent); p != nil && p.Round == i.ParentRound && !w.expired(p, keep) {
-		return false
+	for c, p := i, w.Get(i.Parent); p != nil && p.Round == c.ParentRound; c, p = p, w.Get(p.Parent) {
+		if !w.expired(p, keep) {
+			return false
+		}
+	}
+	for _, e := range w.edges {
+		if to := w.Get(e.To); e.From == i.ID && to != nil && to.Visit == 0 && !to.Status.Terminal() {
+			return false
+		}
 	}
 	return w.first(func(c *Instance) bool { return c.Parent == i.ID }) == nil
 }

@@ -46,8 +46,9 @@ type Pruned struct {
 // the others. Every process may call it: only one at a time deletes, and the others return early.
 //
 // An instance goes after its last child. A terminal child of the current round does not go before
-// its parent is due itself, since the parent's joining step may still be retried, or redriven
-// (T88).
+// its parent may go, since the parent's joining step may still be retried, or redriven (T88). So
+// what is kept for its parent keeps all below it. A node does not go before those behind it have
+// begun, also when its root has left the round: their first visit reads its result.
 func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 	var sum Pruned
 	for _, text := range []string{pruneDueSQL, pruneRetainedSQL} {
@@ -86,14 +87,23 @@ func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 
 func (p *PruneParams) cancelled() time.Duration { return cmp.Or(p.Cancelled, p.Failed) }
 
-// prunable is the condition that an instance is due, and not spared for its parent's sake. OFFSET 0
-// keeps the subquery from becoming a join over the whole table.
+// prunable is the condition that an instance is due, and not spared for another's sake. That is the
+// case while any row above it is not due, as far up as each is a child of its parent's current
+// round, and while a node behind it is at its first visit. OFFSET 0 keeps the subqueries from
+// becoming joins over the whole table.
 //
 // $1, $2, $3 retention of done, failed and cancelled, µs
 var prunable = `
   g.finished_at < (SELECT now FROM c) - ` + retainedFor("g") + ` * interval '1 microsecond'
-  AND NOT EXISTS (SELECT FROM {s}.gen_durable p WHERE p.id = g.parent_id AND p.round = g.parent_round AND NOT coalesce(
-    p.finished_at < (SELECT now FROM c) - ` + retainedFor("p") + ` * interval '1 microsecond', false) OFFSET 0)`
+  AND (g.parent_id IS NULL OR NOT EXISTS (WITH RECURSIVE up AS (
+    SELECT p.parent_id, p.parent_round, p.finished_at, p.status, p.failure, p.retain
+    FROM {s}.gen_durable p WHERE p.id = g.parent_id AND p.round = g.parent_round
+    UNION ALL SELECT q.* FROM up CROSS JOIN LATERAL (SELECT p.parent_id, p.parent_round, p.finished_at, p.status, p.failure, p.retain
+      FROM {s}.gen_durable p WHERE p.id = up.parent_id AND p.round = up.parent_round OFFSET 0) q)
+    SELECT FROM up WHERE NOT coalesce(up.finished_at < (SELECT now FROM c) - ` + retainedFor("up") + ` * interval '1 microsecond', false)))
+  AND (g.node IS NULL OR NOT EXISTS (SELECT FROM {s}.edges e
+    CROSS JOIN LATERAL (SELECT x.id FROM {s}.gen_durable x WHERE x.id = e.to_id AND x.visit = 0 AND x.finished_at IS NULL OFFSET 0) x
+    WHERE e.from_id = g.id))`
 
 // pruneDueSQL is the first of two steps. It reads a page of ids from the index of finished rows, in
 // the index's order, after the last row of the page before. least() lets it use that index; the

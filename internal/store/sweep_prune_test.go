@@ -92,6 +92,59 @@ func TestPruneSparesTheCurrentRound(t *testing.T) {
 	require.Equal(t, want, b.left())
 }
 
+// What is kept for its parent keeps all below it, however deep: an operator may run it again, and
+// its joining step reads its children. Below an earlier round, or an instance that nobody keeps,
+// what is due goes.
+func TestPruneSparesAllBelowWhatIsKept(t *testing.T) {
+	b := newBench(t)
+	live := b.row("round", "2")
+	gone := b.ended("failed", 30, "round", "1")
+	want := []int64{live}
+	for _, top := range []struct {
+		parent, round int64
+		stays         bool
+	}{{live, 2, true}, {live, 1, false}, {gone, 1, false}} {
+		parent, round := top.parent, top.round
+		for range 3 {
+			parent = b.ended("failed", 40, "round, parent_id, parent_round", "1, $1, $2", parent, round)
+			round = 1
+			leaf := b.ended("done", 40, "parent_id, parent_round", "$1, 1", parent)
+			earlier := b.ended("done", 40, "parent_id, parent_round", "$1, 0", parent)
+			require.Less(t, leaf, earlier)
+			if top.stays {
+				want = append(want, parent, leaf)
+			}
+		}
+	}
+	require.Equal(t, store.Pruned{Instances: 1 + 3*3 + 2*2*3}, b.prune(aDay))
+	require.Equal(t, want, b.left())
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'done', finished_at = now() - interval '40 hours' WHERE id = $1`, live)
+	require.Equal(t, store.Pruned{Instances: len(want)}, b.prune(aDay))
+}
+
+// A node that is done stays while one behind it is at its first visit, which reads its result, also
+// where the root has left that round.
+func TestPruneSparesWhatANodeWaitsFor(t *testing.T) {
+	b := newBench(t)
+	live := b.row("round", "2")
+	node := func(name, status string, visit int) int64 {
+		if status == "done" {
+			return b.ended("done", 40, "parent_id, parent_round, node, visit", fmt.Sprintf("$1, 1, '%s', %d", name, visit), live)
+		}
+		return b.row("status, parent_id, parent_round, node, visit, children_pending", fmt.Sprintf("'%s', $1, 1, '%s', %d, 1", status, name, visit), live)
+	}
+	a, waits := node("a", "done", 1), node("waits", "awaiting_children", 0)
+	c, runs := node("c", "done", 1), node("runs", "runnable", 0)
+	e, begun := node("e", "done", 1), node("begun", "runnable", 1)
+	g, ended := node("g", "done", 1), node("ended", "done", 0)
+	b.exec(`INSERT INTO gendurable.edges (from_id, to_id, needs) SELECT unnest($1::bigint[]), unnest($2::bigint[]), 0`,
+		[]int64{a, c, e, g}, []int64{waits, runs, begun, ended})
+	require.Equal(t, store.Pruned{Instances: 3}, b.prune(aDay))
+	require.Equal(t, []int64{live, a, waits, c, runs, begun}, b.left())
+	b.exec(`UPDATE gendurable.gen_durable SET visit = 1 WHERE node IN ('waits', 'runs')`)
+	require.Equal(t, store.Pruned{Instances: 2}, b.prune(aDay))
+}
+
 // Children and parents that are due go in one sweep, however deep they are. An instance that is not
 // due keeps its ancestors.
 func TestPruneChildrenBeforeParents(t *testing.T) {

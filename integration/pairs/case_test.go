@@ -1,0 +1,166 @@
+package pairs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// Case is what one run does. Its text, as String returns it, is the value of CASE.
+type Case struct {
+	Life  []string
+	Verb  string
+	Fault string
+	Seed  uint64
+}
+
+func (c Case) String() string {
+	return strings.Join([]string{strings.Join(c.Life, ","), c.Verb, c.Fault, strconv.FormatUint(c.Seed, 10)}, "/")
+}
+
+func parse(text string) (c Case, err error) {
+	parts := strings.Split(text, "/")
+	if len(parts) != 4 {
+		return c, fmt.Errorf("a case is features/verb/fault/seed, such as graph,join/cancel/month/7, and not %q", text)
+	}
+	c = Case{Life: strings.Split(parts[0], ","), Verb: parts[1], Fault: parts[2]}
+	if c.Seed, err = strconv.ParseUint(parts[3], 10, 64); err != nil {
+		return c, err
+	}
+	for _, name := range c.Life {
+		if registry[name] == nil {
+			return c, fmt.Errorf("no feature is called %q: there are %v", name, names())
+		}
+	}
+	if !slices.Contains(verbNames(), c.Verb) {
+		return c, fmt.Errorf("no verb is called %q: there are %v", c.Verb, verbNames())
+	}
+	if !slices.Contains(faults, c.Fault) {
+		return c, fmt.Errorf("no fault is called %q: there are %v", c.Fault, faults)
+	}
+	return c, nil
+}
+
+// strikeWithin bounds the run of a step that the fault strikes, and verbWithin the number of steps
+// before the verb: most lives are that long at least. Where one is shorter, the verb meets what has
+// ended.
+const strikeWithin, verbWithin = 12, 14
+
+// play runs a case, and returns what it found and the story.
+func play(t *testing.T, b *base, c Case) (violations []violation, story string, err error) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := b.clear(ctx); err != nil {
+		return nil, "", err
+	}
+	r := &rig{base: b, ctx: ctx, log: t.Output(), c: c, random: rand.New(rand.NewPCG(c.Seed, 1)), store: store.New(entpgx.New(b.pool), schema),
+		today: time.Now().UTC().Truncate(time.Microsecond), ran: map[fsm.ID][]string{}, begun: map[fsm.ID]bool{}, counts: map[string]int{}}
+	for _, name := range c.Life {
+		if f := registry[name]; !slices.Contains(r.features, f) {
+			r.features = append(r.features, f)
+		}
+	}
+	if !slices.Contains([]string{"none", "bound", "month"}, c.Fault) {
+		r.fault = &struck{name: c.Fault, at: 1 + r.random.IntN(strikeWithin)}
+	}
+	if err := r.start(); err != nil {
+		return nil, "", err
+	}
+	if err = r.play(); errors.Is(err, errTooMany) {
+		r.violate("it runs on and on", "%s", strings.TrimSpace(r.story[len(r.story)-1]))
+		err = nil
+	}
+	r.held.Wait()
+	if stopped := r.eng.Stop(context.WithoutCancel(ctx)); err == nil {
+		err = stopped
+	}
+	return r.violations, r.text(), err
+}
+
+// play goes through the phases of a case.
+func (r *rig) play() error {
+	for _, f := range r.features {
+		if f.prepare != nil {
+			if err := f.prepare(r); err != nil {
+				return fmt.Errorf("prepare %s: %w", f.name, err)
+			}
+		}
+	}
+	spec, insert := r.spec(beginning("root", root, r.c.Life)), func(r *rig, s fsm.Spec) (fsm.ID, error) { return r.eng.Insert(r.ctx, s) }
+	for _, f := range r.features {
+		if f.insert != nil {
+			insert = f.insert
+		}
+	}
+	var err error
+	if r.root, err = insert(r, spec); err != nil {
+		return fmt.Errorf("insert: %w", err)
+	}
+	if _, err := r.run(1 + r.random.IntN(verbWithin)); err != nil {
+		return err
+	}
+	if err := r.operate(); err != nil {
+		return err
+	}
+	if r.c.Fault == "month" {
+		if err := r.monthPasses(); err != nil {
+			return err
+		}
+	}
+	if !r.gone {
+		if err := r.repair(); err != nil || len(r.violations) > 0 {
+			return err
+		}
+		for _, f := range r.features {
+			if f.check != nil {
+				if err := f.check(r); err != nil {
+					return fmt.Errorf("check %s: %w", f.name, err)
+				}
+			}
+		}
+	}
+	if err := r.month(); err != nil {
+		return err
+	}
+	return r.leftover()
+}
+
+// monthPasses pauses an instance that lives, if one does, so that the population is alive while a
+// month passes, and resumes it then. A root that had ended before is gone.
+func (r *rig) monthPasses() error {
+	if r.gone {
+		return nil
+	}
+	i, ok, err := r.choose(true)
+	if err != nil || !ok {
+		return err
+	}
+	_, err = r.eng.Admin().Pause(r.ctx, i.ID)
+	r.tell("a month passes, and instance %d is paused: %v", i.ID, err)
+	paused := err == nil
+	if err := r.month(); err != nil {
+		return err
+	}
+	if paused {
+		if _, err := r.eng.Admin().Resume(r.ctx, i.ID); err != nil {
+			r.violate("a paused instance is gone, or goes on", "%d: %v", i.ID, err)
+			return nil
+		}
+	}
+	_, err = r.eng.Get(r.ctx, r.root)
+	if r.gone = errors.Is(err, engine.ErrNotFound); r.gone { // it has ended, or r.sweep has noted that it was needed
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,142 @@
+package pairs
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// faults are what may go wrong in a case. Most of them strike one run of a step, which the seed
+// chooses.
+var faults = []string{
+	"none",
+	"kill",  // the process of a step dies before it has done anything, and its claim is reaped
+	"stop",  // the process of a step stands still beyond its lease, and its outcome comes too late
+	"drain", // the engine stops in the middle of a step, and another one goes on
+	"lost",  // the answer of a commit is lost
+	"held",  // a stranger holds the row of the step, or that of its parent, when its outcome comes
+	"fail",  // a step fails until an operator mends it
+	"over",  // an operator cancels the root while a step runs
+	"bound", // all limits are as tight as the features allow
+	"month", // a month passes, while one instance is paused
+}
+
+// struck is a fault that strikes the run of a step. A nil one strikes none.
+type struck struct {
+	name string
+	at   int // the run of a step that it strikes, of the case
+	runs atomic.Int32
+
+	losing atomic.Bool
+	end    atomic.Pointer[context.CancelFunc]
+	broken atomic.Pointer[string] // the step that fails, of one instance, until it is mended
+}
+
+var (
+	errGone   = errors.New("its process is gone")
+	errBroken = errors.New("broken")
+)
+
+// strike runs a step, and lets the fault strike it.
+func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error) {
+	r.m.Lock()
+	r.begun[v.ID] = true
+	r.m.Unlock()
+	s := r.fault
+	if s == nil {
+		return f(ctx, v)
+	}
+	place := v.State.Path + " " + v.Step
+	if b := s.broken.Load(); b != nil && *b == place {
+		return v.Stop(errBroken), nil
+	}
+	if int(s.runs.Add(1)) != s.at {
+		return f(ctx, v)
+	}
+	r.tell("fault %s at %s, instance %d", s.name, place, v.ID)
+	switch s.name {
+	case "kill":
+		return nil, errors.Join(errGone, r.loseClaim(ctx, v.ID))
+	case "stop":
+		outcome, err := f(ctx, v)
+		return outcome, errors.Join(err, r.loseClaim(ctx, v.ID))
+	case "drain":
+		if end := s.end.Load(); end != nil {
+			(*end)()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	case "lost":
+		s.losing.Store(true)
+	case "fail":
+		s.broken.Store(&place)
+		return v.Stop(errBroken), nil
+	case "over":
+		if _, err := r.eng.Admin().Cancel(ctx, r.root); err != nil && !errors.Is(err, engine.ErrConflict) {
+			return nil, err
+		}
+	case "held":
+		if err := r.hold(ctx, v); err != nil {
+			return nil, err
+		}
+	}
+	return f(ctx, v)
+}
+
+// loseClaim lets a claim's lease be over, and reaps it, so that the next claim runs the step again.
+func (r *rig) loseClaim(ctx context.Context, id fsm.ID) error {
+	if _, err := r.pool.Exec(ctx, `UPDATE gendurable.gen_durable SET lease_expires_at = clock_timestamp() - interval '1 second' WHERE id = $1`, int64(id)); err != nil {
+		return err
+	}
+	return r.reap(ctx)
+}
+
+// holdFor is how long a stranger holds a row. What waits for it waits as long: nothing depends on
+// how long that is.
+const holdFor = 60 * time.Millisecond
+
+// hold lets a stranger hold the row of an instance, or that of its parent.
+func (r *rig) hold(ctx context.Context, v *visit) error {
+	id := v.ID
+	if v.Parent != 0 && r.random.IntN(2) == 0 {
+		id = v.Parent
+	}
+	tx, err := r.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err = tx.Exec(ctx, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, int64(id)); err != nil {
+		return errors.Join(err, tx.Rollback(context.WithoutCancel(ctx)))
+	}
+	r.held.Go(func() {
+		time.Sleep(holdFor)
+		_ = tx.Rollback(context.WithoutCancel(ctx))
+	})
+	return nil
+}
+
+// mend lets the step that fails work again.
+func (s *struck) mend() {
+	if s != nil {
+		s.broken.Store(nil)
+	}
+}
+
+func (s *struck) drains() bool { return s != nil && s.name == "drain" && int(s.runs.Load())+1 == s.at }
+
+func (s *struck) drain(cancel context.CancelFunc) { s.end.Store(&cancel) }
+
+// loses reports whether the answer to these statements is lost: the first commit of an outcome
+// behind the strike.
+func (s *struck) loses(stmts []entpgx.Stmt) bool {
+	return s != nil && s.losing.Load() && slices.ContainsFunc(stmts, func(m entpgx.Stmt) bool {
+		return strings.HasPrefix(m.Name, "commit")
+	}) && s.losing.CompareAndSwap(true, false)
+}

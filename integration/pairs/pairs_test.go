@@ -1,0 +1,131 @@
+package pairs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
+)
+
+func TestMain(m *testing.M) { pgtest.NoLeaks(m) }
+
+// chosen returns what an environment variable lists, or all.
+func chosen(variable string, all []string) []string {
+	if some := os.Getenv(variable); some != "" {
+		return strings.Split(some, ",")
+	}
+	return all
+}
+
+// sample returns n cases of pairs and triples. With every pair of features comes a verb and a
+// fault, in an order that the seed decides; n is at most one round of all pairs, and further rounds
+// have other verbs and faults.
+func sample(seed uint64, n int) (cases []Case) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	all, vs, fs := chosen("FEATURES", names()), chosen("VERBS", verbNames()), chosen("FAULTS", faults)
+	for len(cases) < n {
+		var lives [][]string
+		for _, a := range all {
+			for _, b := range all {
+				lives = append(lives, []string{a, b})
+			}
+		}
+		random.Shuffle(len(lives), func(i, j int) { lives[i], lives[j] = lives[j], lives[i] })
+		for _, life := range lives {
+			if len(cases) == n {
+				break
+			}
+			if len(cases)%4 == 3 {
+				life = append(life, all[random.IntN(len(all))])
+			}
+			cases = append(cases, Case{Life: life, Verb: vs[random.IntN(len(vs))], Fault: fs[random.IntN(len(fs))], Seed: random.Uint64N(1000)})
+		}
+	}
+	return cases
+}
+
+// everything returns all pairs with all verbs and all faults, and as many triples as pairs.
+func everything(seed uint64) (cases []Case) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	all, vs, fs := chosen("FEATURES", names()), chosen("VERBS", verbNames()), chosen("FAULTS", faults)
+	for _, a := range all {
+		for _, b := range all {
+			for _, v := range vs {
+				for _, f := range fs {
+					cases = append(cases, Case{[]string{a, b}, v, f, random.Uint64N(1000)},
+						Case{[]string{a, b, all[random.IntN(len(all))]}, v, f, random.Uint64N(1000)})
+				}
+			}
+		}
+	}
+	return cases
+}
+
+// TestPairs runs the generator's cases: a sample, and in make proof all pairs with all verbs and
+// faults. SEED chooses the sample and N its size; FEATURES, VERBS and FAULTS list what is combined;
+// CASE runs one case.
+func TestPairs(t *testing.T) {
+	t.Parallel()
+	seed := uint64(tier.Size(t, "SEED", 1, int(time.Now().UnixNano()%1_000_000), 1))
+	n := tier.Size(t, "N", 24, 240, 0)
+	cases := sample(seed, n)
+	if n == 0 {
+		cases = everything(seed)
+	}
+	if text := os.Getenv("CASE"); text != "" {
+		c, err := parse(text)
+		require.NoError(t, err)
+		cases = []Case{c}
+	}
+	feed := make(chan Case)
+	go func() {
+		defer close(feed)
+		for _, c := range cases {
+			select {
+			case feed <- c:
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	var m sync.Mutex
+	met, failed := map[string]int{}, 0
+	var group sync.WaitGroup
+	for range min(len(cases), 2*runtime.GOMAXPROCS(0)) {
+		b := newBase(t)
+		group.Go(func() {
+			for c := range feed {
+				violations, story, err := play(t, b, c)
+				known, ok := recognised(violations)
+				if err == nil && (ok || len(violations) == 0) {
+					m.Lock()
+					for _, fault := range known {
+						if met[fault]++; met[fault] <= 3 {
+							t.Logf("%s is met by CASE=%s", fault, c)
+						}
+					}
+					m.Unlock()
+					if os.Getenv("CASE") != "" {
+						t.Log(story)
+					}
+					continue
+				}
+				m.Lock()
+				failed++
+				m.Unlock()
+				t.Error(fmt.Sprintf("CASE=%s: %v\n%s", c, err, story))
+			}
+		})
+	}
+	group.Wait()
+	t.Logf("%d cases, SEED=%d: %d failed, known faults met: %v", len(cases), seed, failed, met)
+}
