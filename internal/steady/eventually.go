@@ -15,9 +15,9 @@ const Patience = 60 * time.Second
 // a call that waits for something that only a fault prevents.
 func Context(t testing.TB) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(t.Context())
-	w := begin(t)
+	w := Begin()
 	go func() {
-		defer w.end()
+		defer w.End()
 		tick := time.NewTicker(interval)
 		defer tick.Stop()
 		for w.Ran() < Patience {
@@ -56,8 +56,8 @@ func Progressing[P comparable](t testing.TB, look func() (progress P, done bool)
 // in vain.
 func Happens[P comparable](t testing.TB, patience time.Duration, look func() (progress P, done bool)) bool {
 	t.Helper()
-	w := begin(t)
-	defer w.end()
+	w := Begin()
+	defer w.End()
 	last, done := look()
 	since := w.Ran()
 	for rest := time.Millisecond; !done; rest = min(rest*3/2, 4*interval) {

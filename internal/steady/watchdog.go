@@ -25,7 +25,7 @@ const interval = 20 * time.Millisecond
 // Watchdog measures how late a ticker fires in this process. It is late where the process has no
 // processor: the machine is busy, swaps, or stands still.
 type Watchdog struct {
-	t     testing.TB
+	t     testing.TB // nil: a program's
 	began time.Time
 	ended chan struct{}
 	done  sync.WaitGroup
@@ -38,19 +38,22 @@ type Watchdog struct {
 
 // Watch starts a watchdog, which ends with the test.
 func Watch(t testing.TB) *Watchdog {
-	w := begin(t)
-	t.Cleanup(w.end)
+	w := Begin()
+	w.t = t
+	t.Cleanup(w.End)
 	return w
 }
 
-func begin(t testing.TB) *Watchdog {
+// Begin starts a watchdog that lasts until End. It is for programs; it skips no test.
+func Begin() *Watchdog {
 	now := time.Now()
-	w := &Watchdog{t: t, began: now, last: now, ended: make(chan struct{})}
+	w := &Watchdog{began: now, last: now, ended: make(chan struct{})}
 	w.done.Go(w.run)
 	return w
 }
 
-func (w *Watchdog) end() {
+// End ends the watchdog. Its figures stay.
+func (w *Watchdog) End() {
 	close(w.ended)
 	w.done.Wait()
 }

@@ -43,8 +43,8 @@ func Within(t testing.TB, bound time.Duration, control, promised func(context.Co
 			failed <- err
 		}
 	})
-	patience := begin(t)
-	defer patience.end()
+	patience := Begin()
+	defer patience.End()
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
