@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -160,16 +161,18 @@ func TestSendOnceRepeatsNothing(t *testing.T) {
 
 func TestSendEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	s := &script{}
-	for range 100 {
-		s.errs = append(s.errs, refused("53300"))
-	}
-	_, _, err := send(ctx, s)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "53300")
-	require.Less(t, len(s.to), 10)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		s := &script{}
+		for range 100 {
+			s.errs = append(s.errs, refused("53300"))
+		}
+		_, _, err := send(ctx, s)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "53300")
+		require.Less(t, len(s.to), 10)
+	})
 }
 
 // A context that ends in the middle of an attempt names what the attempts before have met.

@@ -1,15 +1,12 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,18 +16,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/tier"
 )
-
-// seeds returns the number of storms: SEEDS, or 1,000, or few in short mode.
-func seeds(t *testing.T) uint64 {
-	t.Helper()
-	if testing.Short() {
-		return 30
-	}
-	n, err := strconv.Atoi(cmp.Or(os.Getenv("SEEDS"), "1000"))
-	require.NoError(t, err, "SEEDS")
-	return uint64(n)
-}
 
 // TestStorm runs random work on two or three processes that come and go, in random weather. No work
 // may be lost, overlap in a key, take more than its slots or stay behind. And unless a lease has
@@ -38,7 +25,7 @@ func seeds(t *testing.T) uint64 {
 // work and weather, but not which goroutine goes first.
 func TestStorm(t *testing.T) {
 	t.Parallel()
-	for seed := range seeds(t) {
+	for seed := range uint64(tier.Size(t, "SEEDS", 30, 1000, 5000)) { //nolint:gosec // a few thousand
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { newStorm(t, seed).blow() })

@@ -15,6 +15,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
 )
 
 // states calls f with states that codecs and functions of hosts may make.
@@ -286,10 +287,10 @@ func FuzzMigrated(f *testing.F) {
 			return
 		}
 		var i fsm.RawInstance
-		require.Eventually(t, func() bool {
+		steady.Eventually(t, func() bool {
 			i, err = r.eng.Get(ctx, id)
 			return err == nil && i.Paused
-		}, patience, 2*time.Millisecond)
+		})
 		require.Equal(t, []any{fsm.StatusRunnable, 1, 0}, []any{i.Status, i.Version, i.Attempt + i.Crashes})
 		require.JSONEq(t, `{"was": 1}`, string(i.State))
 		require.Contains(t, i.LastError, "cannot become version 2 of machine converted, paused as it was")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
 )
 
 const schema = "gendurable"
@@ -114,9 +115,30 @@ type verdict struct {
 	waitings int
 }
 
+// patiently returns a context that ends when this process has run for so long. The time in which a
+// busy machine lets it wait does not count.
+func patiently(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		watch := steady.Begin()
+		defer watch.End()
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for watch.Ran() < most {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+		cancel()
+	}()
+	return ctx, cancel
+}
+
 // play runs one schedule, from the set-up to the verdict.
 func (r *rig) play(ctx context.Context, s schedule) (*verdict, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := patiently(ctx, 30*time.Second)
 	defer cancel()
 	if err := r.reset(ctx, s.world); err != nil {
 		return nil, err

@@ -25,8 +25,8 @@ import (
 const (
 	schema   = "gendurable"
 	lease    = time.Minute
-	inboxCap = 4 // small, so that histories reach it
-	patience = 30 * time.Second
+	inboxCap = 4               // small, so that histories reach it
+	patience = 2 * time.Minute // for one statement, which waits for nobody
 )
 
 // clockSQL gives the database a clock that stands still unless it is set. Functions of a schema

@@ -268,15 +268,15 @@ func TestClaimBesideAForeignKeysLock(t *testing.T) {
 func TestNextDue(t *testing.T) {
 	b := newBench(t)
 	require.Negative(t, b.claim().NextDue)
-	b.row("priority, eligible_at", "9, now() + interval '1 minute'")
-	b.row("priority, eligible_at", "1, now() + interval '1 hour'")
+	b.row("priority, eligible_at", "9, now() + interval '1 hour'")
+	b.row("priority, eligible_at", "1, now() + interval '1 day'")
 	b.row("priority, eligible_at, paused", "1, now() + interval '1 second', true")
 	b.row("priority, eligible_at, queue", "1, now() + interval '1 second', 'elsewhere'")
 	b.row("", "")
 	got := b.claim()
 	require.Len(t, got.Claims, 1)
-	require.Greater(t, got.NextDue, 50*time.Second)
-	require.LessOrEqual(t, got.NextDue, time.Minute)
+	require.Greater(t, got.NextDue, 50*time.Minute)
+	require.LessOrEqual(t, got.NextDue, time.Hour)
 }
 
 func TestClaimTakesWhatHasComeDue(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 var allMeasures = slices.Concat(measures, graphMeasures, gateMeasures, keptMeasures)
 
-// gateMeasures are those of claims at gates. Beside each of them thousands of instances stand in line at
-// a gate of which all places are taken, in the same queue.
+// gateMeasures are those of claims at gates. Beside each of them thousands of instances stand in
+// line at a gate of which all places are taken, in the same queue.
 var gateMeasures = []measured{
 	{"gated claim beside a long line", planRows, 40, "gen_durable_ready gen_durable_lines", func(e explained, _ any) int {
 		return len(e.claim(gated, most(planRows), window(planRows)).Claims)
