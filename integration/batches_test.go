@@ -58,7 +58,7 @@ func (d deeds) doTogether(ctx context.Context, visits []*fsm.Visit[deed, int]) (
 func TestAKilledProcessesBatchesRunAgainElsewhere(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
-	first := spawn(t, role{URL: s.url, Lease: short})
+	first := spawn(t, role{URL: s.url, Lease: short()})
 	var specs []fsm.Spec
 	for n := range 18 {
 		specs = append(specs, squadMachine.New(deed{Name: fmt.Sprint("free ", n), Gate: "go"}))
@@ -69,7 +69,7 @@ func TestAKilledProcessesBatchesRunAgainElsewhere(t *testing.T) {
 	ids := insertAll(t, s.eng, specs)
 	s.until(20)
 	first.kill()
-	second := spawn(t, role{URL: s.url, Lease: short, Concurrency: 20})
+	second := spawn(t, role{URL: s.url, Lease: short(), Concurrency: 20})
 	s.until(40)
 	s.open("go")
 	allDone(t, s.eng, ids...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -153,14 +152,14 @@ func TestAStepsOwnTransactionWhoseProcessIsKilledTakesEffectOnce(t *testing.T) {
 			database := pgtest.Migrated(t)
 			s := newScene(t, database)
 			p, url := newProxy(t, database)
-			first := spawn(t, role{URL: url, Lease: 3 * time.Second})
+			first := spawn(t, role{URL: url, Lease: short()})
 			id, o := s.ordering("children")
 			killing := p.at(point.text(o), point.after, first.kill)
 			s.send(id, o)
 			<-killing.made
 			committed := query[int](t, s.pool, `SELECT count(*) FROM bookings`)
 			require.Equal(t, point.after, committed == 1)
-			spawn(t, role{URL: database, Lease: 3 * time.Second})
+			spawn(t, role{URL: database, Lease: short()})
 			s.bookedOnce(id, o)
 		})
 	}
@@ -173,13 +172,13 @@ func TestAZombiesOwnTransactionIsNotCommitted(t *testing.T) {
 	database := pgtest.Migrated(t)
 	s := newScene(t, database)
 	p, url := newProxy(t, database)
-	stalled := spawn(t, role{URL: url, Lease: 3 * time.Second})
+	stalled := spawn(t, role{URL: url, Lease: short()})
 	id, o := s.ordering("next")
 	freezing := p.at(o.Written, false, stalled.freeze)
 	freezing.let = true
 	s.send(id, o)
 	<-freezing.made
-	spawn(t, role{URL: database, Lease: 3 * time.Second})
+	spawn(t, role{URL: database, Lease: short()})
 	s.bookedOnce(id, o)
 	require.Equal(t, 1, query[int](t, s.pool, `SELECT max(attempt) FROM bookings`), "the successor's")
 	stalled.thaw()

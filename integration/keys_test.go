@@ -12,6 +12,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
@@ -35,9 +36,10 @@ func TestALostConnectionCostsNoStepUnderAKey(t *testing.T) {
 			return nil, ctx.Err()
 		}
 	}))))
+	watchdog := steady.Watch(t)
 	eng := start(t, c)
 	ids := insertAll(t, eng, []fsm.Spec{m.New(0).PartitionKey("a"), m.New(0).PartitionKey("b"), m.New(0)})
-	eventually(t, func() bool { return running.Load() == 3 })
+	eventually(t, func() bool { return running.Load() >= 3 })
 	holder := func() int { return query[int](t, c.Pool, `SELECT coalesce(max(pid), 0) FROM (`+livenessLocks+`) held`) }
 	for range 3 {
 		before := holder()
@@ -45,9 +47,12 @@ func TestALostConnectionCostsNoStepUnderAKey(t *testing.T) {
 		eventually(t, func() bool { now := holder(); return now > 0 && now != before }, "the lock is lost for good")
 	}
 	ids = append(ids, insert(t, eng, m.New(0).PartitionKey("c")))
-	eventually(t, func() bool { return running.Load() == 4 })
+	eventually(t, func() bool { return running.Load() >= 4 })
 	close(gate)
 	allDone(t, eng, ids...)
+	if running.Load() > 4 { // a heartbeat may have come too late
+		watchdog.SkipIfStood(c.Lease / 3)
+	}
 	require.EqualValues(t, 4, running.Load(), "none was begun again")
 	for _, id := range ids {
 		require.JSONEq(t, "0", string(get(t, eng, id).Result))
@@ -59,13 +64,13 @@ func TestALostConnectionCostsNoStepUnderAKey(t *testing.T) {
 func TestACancelledStepKeepsItsPartitionKey(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
-	first := spawn(t, role{URL: s.url, Lease: short})
+	first := spawn(t, role{URL: s.url, Lease: short()})
 	cancelled := insert(t, s.eng, deedMachine.New(deed{Name: "cancelled", Gate: "go", Deaf: true}).PartitionKey("k"))
 	s.until(1)
 	_, err := s.eng.Admin().Cancel(t.Context(), cancelled)
 	require.NoError(t, err)
 	first.freeze() // else it would claim the next itself
-	spawn(t, role{URL: s.url, Lease: short})
+	spawn(t, role{URL: s.url, Lease: short()})
 	next := insert(t, s.eng, deedMachine.New(deed{Name: "next"}).PartitionKey("k"))
 	eventuallyStatus(t, s.eng, next, fsm.StatusExecuting)
 	allDone(t, s.eng, insert(t, s.eng, deedMachine.New(deed{Name: "other"}).PartitionKey("l")))
@@ -82,12 +87,12 @@ func TestACancelledStepKeepsItsPartitionKey(t *testing.T) {
 func TestAStalledProcessWhoseConnectionIsLostCountsAsGone(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
-	stalled := spawn(t, role{URL: s.url, Lease: short})
+	stalled := spawn(t, role{URL: s.url, Lease: short()})
 	id := insert(t, s.eng, deedMachine.New(deed{Name: "deed", Gate: "go", Deaf: true}).PartitionKey("k"))
 	s.until(1)
 	stalled.freeze()
 	require.True(t, query[bool](t, s.pool, `SELECT pg_terminate_backend(pid) FROM (`+livenessLocks+`) held`))
-	other := spawn(t, role{URL: s.url, Lease: short})
+	other := spawn(t, role{URL: s.url, Lease: short()})
 	s.until(2)
 	s.open("go")
 	allDone(t, s.eng, id)
@@ -103,7 +108,7 @@ func TestAKilledProcessKeepsNoPartitionKey(t *testing.T) {
 	t.Parallel()
 	keys := tier.Pick(60, 300, 300)
 	s := newScene(t, pgtest.Migrated(t))
-	killed := spawn(t, role{URL: s.url, Lease: short, Concurrency: keys})
+	killed := spawn(t, role{URL: s.url, Lease: short(), Concurrency: keys})
 	var specs []fsm.Spec
 	for n := range 2 * keys {
 		specs = append(specs, deedMachine.New(deed{Name: fmt.Sprint(n), Gate: "go"}).PartitionKey(fmt.Sprint("key ", n%keys)))
@@ -112,7 +117,7 @@ func TestAKilledProcessKeepsNoPartitionKey(t *testing.T) {
 	s.until(keys)
 	killed.kill()
 	s.open("go")
-	spawn(t, role{URL: s.url, Lease: short, Concurrency: keys})
+	spawn(t, role{URL: s.url, Lease: short(), Concurrency: keys})
 	allDone(t, s.eng, ids...)
 	require.Zero(t, query[int](t, s.pool, `SELECT count(*) FROM gendurable.lost_claims`))
 	require.Equal(t, 3*keys, s.count("true"))

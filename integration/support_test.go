@@ -44,7 +44,7 @@ func quick(concurrency int) engine.Queue {
 
 // hasty shortens the times of a configuration, so that a test can wait for a lease to expire.
 func hasty(c engine.Config) engine.Config {
-	c.Lease, c.Heartbeat, c.Reap = 3*time.Second, time.Second, 300*time.Millisecond
+	c.Lease, c.Heartbeat, c.Reap = short(), short()/3, 300*time.Millisecond
 	c.DrainTimeout, c.DrainGrace = 5*time.Second, time.Second
 	return c
 }

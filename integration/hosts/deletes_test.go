@@ -17,6 +17,7 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
 	"github.com/gendurable/gendurable/integration/hosts/ent/visit"
+	"github.com/gendurable/gendurable/internal/steady"
 )
 
 // kept is an entity of some type, as the tests of deletes see it.
@@ -153,9 +154,9 @@ func TestDeleteOfMany(t *testing.T) {
 			s.reaches(*o.InstanceID, fsm.StatusAwaitingChildren)
 		}
 		require.NoError(t, client.Order.UpdateOneID(2).SetInstanceID(999_999).Exec(t.Context())) // gone
-		require.Eventually(t, func() bool {
+		steady.Eventually(t, func() bool {
 			return s.count(`gendurable.gen_durable WHERE status = 'awaiting_signal'`) == 6
-		}, 30*time.Second, 5*time.Millisecond)
+		})
 
 		tx, err := client.Tx(t.Context())
 		require.NoError(t, err)
@@ -191,9 +192,9 @@ func TestDeleteIsBounded(t *testing.T) {
 // waits waits until somebody waits for a lock.
 func (s *shop) waits() {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool {
+	steady.Eventually(s.t, func() bool {
 		return s.count(`pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0
-	}, 30*time.Second, 5*time.Millisecond)
+	})
 }
 
 // running makes the next checkouts stand in their first step until they are released; each says how
@@ -229,9 +230,9 @@ func TestDeleteThatCancelsBesideClaimAndOutcome(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = tx.Rollback() }) // else a failure waits for the connection
 		require.NoError(t, tx.Order.DeleteOneID(1).ExecWith(t.Context(), s.eng))
-		require.Eventually(t, func() bool {
+		steady.Eventually(t, func() bool {
 			return s.count(`gendurable.gen_durable WHERE status = 'runnable' AND eligible_at <= clock_timestamp()`) == 1
-		}, time.Minute, 50*time.Millisecond)
+		})
 		beside, err := creation(client.Order, 2).SaveWith(t.Context(), s.eng, specOf)
 		require.NoError(t, err)
 		s.reaches(*beside.InstanceID, fsm.StatusAwaitingSignal) // so a claim has looked at both

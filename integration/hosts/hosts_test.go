@@ -23,6 +23,7 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
 )
 
 // shop is a host: a database, the engine on it, and its own ent client.
@@ -134,7 +135,7 @@ func (s *shop) count(table string) (n int) {
 
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := steady.Context(t)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -272,10 +273,10 @@ func TestEntitiesPointAtTheirInstances(t *testing.T) {
 				_, err = s.eng.Wait(within(t), *o.InstanceID)
 				require.NoError(t, err)
 			}
-			require.Eventually(t, func() bool {
+			steady.Eventually(t, func() bool {
 				n, err := s.eng.Ent().Instance.Query().Where(instance.StatusEQ(fsm.StatusAwaitingSignal)).Count(t.Context())
 				return err == nil && n == 2
-			}, 30*time.Second, 5*time.Millisecond)
+			})
 
 			ids := func(q *ent.OrderQuery) []int64 {
 				t.Helper()

@@ -19,9 +19,8 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
 )
-
-const patience = 60 * time.Second
 
 type order struct{ Item string }
 
@@ -60,7 +59,7 @@ func open(t *testing.T, url string, machines ...fsm.Definition) (*engine.Engine,
 
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := steady.Context(t)
 	t.Cleanup(cancel)
 	return ctx
 }

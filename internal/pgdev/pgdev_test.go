@@ -11,11 +11,12 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/gendurable/gendurable/internal/steady"
 )
 
 // ownerVariable makes the test binary play the owner of a cluster, which then dies without Stop.
@@ -62,9 +63,11 @@ func ownWatched() error {
 	return err
 }
 
+// start starts a cluster without fsync, which only a crash of the machine needs, unless the options
+// have it.
 func start(t *testing.T, options ...Option) *Cluster {
 	t.Helper()
-	cluster, err := Start(t.Context(), options...)
+	cluster, err := Start(t.Context(), append([]Option{WithSetting("fsync", "off")}, options...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Stop()) })
 	return cluster
@@ -87,7 +90,10 @@ func setting(t *testing.T, conn *pgx.Conn, name string) string {
 
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	plain := connect(t, start(t).URL(""))
+	durable, err := Start(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, durable.Stop()) })
+	plain := connect(t, durable.URL(""))
 	require.Equal(t, "on", setting(t, plain, "fsync"))
 	require.Equal(t, "UTF8", setting(t, plain, "server_encoding"))
 
@@ -273,12 +279,12 @@ func TestServerGoesDownWithItsOwnerAndIsSweptByTheNextStart(t *testing.T) {
 
 	require.NoError(t, owner.Process.Kill())
 	_ = owner.Wait()
-	require.Eventually(t, func() bool { return conn.Ping(t.Context()) != nil }, 10*time.Second, 10*time.Millisecond)
+	steady.Eventually(t, func() bool { return conn.Ping(t.Context()) != nil })
 	require.DirExists(t, left[0])
-	require.Eventually(t, func() bool {
+	steady.Eventually(t, func() bool {
 		sweepLeftovers(tmp)
 		return len(clusters(t, tmp)) == 0
-	}, 10*time.Second, 20*time.Millisecond, "the lock outlived the server")
+	}, "the lock outlived the server")
 }
 
 // temporary gives the test a directory of its own, in which clusters are made.

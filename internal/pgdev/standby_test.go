@@ -2,9 +2,10 @@ package pgdev
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/steady"
 )
 
 func TestAPromotedStandbyHasWhatItsPrimaryHad(t *testing.T) {
@@ -24,10 +25,10 @@ func TestAPromotedStandbyHasWhatItsPrimaryHad(t *testing.T) {
 	there := connect(t, standby.URL(""))
 	_, err = there.Exec(t.Context(), "INSERT INTO kept VALUES (2)")
 	require.ErrorContains(t, err, "25006")
-	require.Eventually(t, func() bool {
+	steady.Eventually(t, func() bool {
 		var n int
 		return there.QueryRow(t.Context(), "SELECT count(*) FROM kept").Scan(&n) == nil && n == 1
-	}, startTimeout, 10*time.Millisecond, "nothing was streamed")
+	}, "nothing was streamed")
 
 	require.NoError(t, primary.StopImmediate())
 	require.NoError(t, standby.Promote(t.Context()))

@@ -6,8 +6,8 @@
 //     a word, where that has spoiled it.
 //   - [Within] holds a promise of progress, "within two seconds", against a control that waits for
 //     nothing and runs beside it.
-//   - [Eventually], [Progressing] and [Context] wait for something that only a fault prevents. Their patience
-//     counts from the last progress, and only the time in which the process ran.
+//   - [Eventually], [Progressing] and [Context] wait for something that only a fault prevents.
+//     Their patience counts from the last progress, and only the time in which the process ran.
 //
 // A test that needs the machine to itself belongs into a package that the Makefile runs alone.
 package steady

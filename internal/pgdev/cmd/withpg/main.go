@@ -10,8 +10,8 @@
 //
 // If the variable is set already, withpg uses that server and starts none. With -install it
 // installs the parts of Postgres and PgBouncer that the machine lacks; with -fetch it puts the
-// binaries of a major version of Postgres into a directory. Neither runs a command. Servers that the
-// command starts by package pgdev share one initdb.
+// binaries of a major version of Postgres into a directory. Neither runs a command. Servers that
+// the command starts by package pgdev share one initdb.
 package main
 
 import (
