@@ -79,7 +79,7 @@ func (f testsOf) Run() int { return f() }
 
 func TestStartServerMigratesAndKeeps(t *testing.T) {
 	t.Parallel()
-	tier.Needs(t, tier.CI) // likewise; cmd/gendurable keeps a server in make test
+	tier.Needs(t, tier.CI)                          // likewise; cmd/gendurable keeps a server in make test
 	parent, err := os.MkdirTemp("", "durabletest-") //nolint:usetesting // t.TempDir is closed to other accounts
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })
