@@ -112,6 +112,8 @@ func TestPlacesThatGoDownLater(t *testing.T) {
 	defer cancel()
 	_, err := c.Signal(short, keyOf(2, 4, 0), paid.With(1).DedupKey("d"))
 	require.Equal(t, 2, placeError(t, err).Place)
+	short, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
 	_, err = c.Get(short, parked[0])
 	require.Equal(t, 0, placeError(t, err).Place)
 

@@ -144,6 +144,9 @@ func (k *Kit) DrainOne(ctx context.Context, opts ...Option) (ran Ran, ok bool, e
 func (k *Kit) Step(ctx context.Context, of fsm.Target) (Ran, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if err := k.hold(ctx); err != nil {
+		return Ran{}, err
+	}
 	if _, err := k.hand.Wake(ctx); err != nil {
 		return Ran{}, err
 	}
@@ -207,6 +210,9 @@ func (k *Kit) drain(ctx context.Context, o options, d *Drained) error {
 
 func (k *Kit) drainQueue(ctx context.Context, queue string, limit int, d *Drained) (ran bool, err error) {
 	for ; ; ran = true {
+		if err := k.hold(ctx); err != nil {
+			return ran, err
+		}
 		taken, err := k.hand.Take(ctx, queue, max(1, limit-d.Steps))
 		if err != nil || taken == nil {
 			return ran, err
@@ -248,6 +254,9 @@ func (k *Kit) run(ctx context.Context, taken *worker.Taken) (all []Ran, err erro
 // ready fires due schedules, wakes due instances, and returns the queues in which something may run
 // now.
 func (k *Kit) ready(ctx context.Context, o options) ([]string, error) {
+	if err := k.hold(ctx); err != nil {
+		return nil, err
+	}
 	if err := k.hand.Fire(ctx, k.today); err != nil {
 		return nil, err
 	}
@@ -291,6 +300,8 @@ func (k *Kit) sum(ctx context.Context, d *Drained) error {
 	if err != nil {
 		return err
 	}
-	d.Unknown, err = scanStrings(rows)
-	return err
+	if d.Unknown, err = scanStrings(rows); err != nil {
+		return err
+	}
+	return k.holdNow(ctx) // what the last step has set is not older than this
 }

@@ -87,6 +87,11 @@ type Kit struct {
 
 	mu    sync.Mutex // each method holds it while it works
 	today time.Time  // the calendar of the schedules: only Advance moves it
+
+	held    time.Time            // when the clock was held last, by the server's clock
+	heldFor time.Time            // the same by this process's clock
+	closed  map[string]time.Time // the keys of gates that were closed then, and until when
+
 	noteM sync.Mutex
 	notes []Ran // of the step that is running; the engine's hook writes them
 }

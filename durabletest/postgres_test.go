@@ -13,6 +13,7 @@ import (
 
 	"github.com/gendurable/gendurable/durabletest"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // If the environment names no server, all kits use the same one of the process's own.
@@ -35,6 +36,7 @@ func TestKitsStartAServer(t *testing.T) {
 // Accounts other than root can start a server, too.
 func TestKitsStartAServerForOthersThanRoot(t *testing.T) {
 	t.Parallel()
+	tier.Needs(t, tier.CI) // each server is initialised and migrated anew
 	if os.Geteuid() != 0 {
 		t.Skip("root plays somebody else here")
 	}
@@ -77,6 +79,7 @@ func (f testsOf) Run() int { return f() }
 
 func TestStartServerMigratesAndKeeps(t *testing.T) {
 	t.Parallel()
+	tier.Needs(t, tier.CI)                          // likewise; cmd/gendurable keeps a server in make test
 	parent, err := os.MkdirTemp("", "durabletest-") //nolint:usetesting // t.TempDir is closed to other accounts
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })

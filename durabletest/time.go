@@ -22,9 +22,11 @@ import (
 // kit's, which begins at Config.Calendar and moves by exactly d: each occurrence in that time fires
 // when its turn comes. Nothing else moves. inserted_at, updated_at and finished_at stay, so no
 // retention passes. Times in the states of machines stay, and so does time.Now: an absolute time
-// (At, Until) that a step sets after an Advance is as far away as the real clock says. The few
-// milliseconds that the steps take are added to d; two things that are due less than that apart may
-// become due together.
+// (At, Until) that a step sets after an Advance is as far away as the real clock says.
+//
+// The time that the test itself takes does not count: the methods of a kit move all of these times
+// away by what has passed since the last of them did. So what a test sees does not depend on how
+// busy the machine is, as long as things are due at least some tenths of a second apart.
 //
 // d is at most 100 years, as any delay. The errors are those of [Kit.Drain]; the limit counts all
 // steps of the Advance.
@@ -41,17 +43,13 @@ func (k *Kit) Advance(ctx context.Context, d time.Duration, opts ...Option) (Dra
 
 func (k *Kit) advance(ctx context.Context, left time.Duration, o options, all *Drained) error {
 	for {
-		var since time.Time
-		if err := k.Pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&since); err != nil {
-			return fmt.Errorf("advance: %w", err)
-		}
 		if err := k.drain(ctx, o, all); err != nil {
 			return err
 		}
 		if left <= 0 {
 			return nil
 		}
-		by, err := k.shift(ctx, since, left)
+		by, err := k.shift(ctx, left)
 		if err != nil {
 			return fmt.Errorf("advance: %w", err)
 		}
@@ -59,57 +57,53 @@ func (k *Kit) advance(ctx context.Context, left time.Duration, o options, all *D
 	}
 }
 
-// shift moves all times nearer until the next instance is due, by at most most. since is when the
-// last drain began: it may have missed what has become due after that, for which nothing has to
-// move.
-func (k *Kit) shift(ctx context.Context, since time.Time, most time.Duration) (by time.Duration, err error) {
-	err = pgx.BeginFunc(ctx, k.Pool, func(tx pgx.Tx) error {
-		// The next instance is one whose time had not come when the drain began. What was due by then
-		// cannot run. A time that is NULL drops out, since no comparison with it is true.
-		var next *int64
-		row := tx.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-			SELECT (extract(epoch FROM min(g.at) - min(c.now)) * 1000000)::bigint FROM c, (
-				SELECT eligible_at AS at FROM `+k.instances()+` WHERE status = 'runnable' AND NOT paused
-				UNION ALL SELECT await_deadline FROM `+k.instances()+` WHERE status IN ('awaiting_signal', 'awaiting_children')
-				UNION ALL SELECT deadline FROM `+k.instances()+` WHERE finished_at IS NULL
-				UNION ALL SELECT closed_until FROM `+k.gateKeys()+` WHERE closed_until < '9999-01-01'
-				UNION ALL SELECT c.now + (next_at - $1::timestamptz) FROM `+k.schedules()+`, c WHERE paused_at IS NULL AND next_at > $1) g
-			WHERE g.at > $2`, k.today, since)
-		if err := row.Scan(&next); err != nil {
-			return err
-		}
-		by = most
-		if next != nil {
-			by = min(by, max(0, time.Duration(*next)*time.Microsecond))
-		}
-		if due := k.hand.NextDue(); due > 0 { // what waits for a rate has no time of its own
-			by = min(by, due)
-		}
-		_, err := tx.Exec(ctx, `UPDATE `+k.instances()+` SET eligible_at = eligible_at - $1::bigint * interval '1 microsecond',
-				await_deadline = await_deadline - $1::bigint * interval '1 microsecond',
-				deadline = deadline - $1::bigint * interval '1 microsecond'
-			WHERE status IN ('runnable', 'awaiting_signal', 'awaiting_children')`, by.Microseconds())
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `UPDATE `+k.windows()+` SET opened_at = opened_at - $1::bigint * interval '1 microsecond',
-			until = until - $1::bigint * interval '1 microsecond'`, by.Microseconds())
-		if err != nil {
-			return err
-		}
-		if _, err = tx.Exec(ctx, `UPDATE `+k.gateKeys()+` SET at = at - $1::bigint * interval '1 microsecond',
-				closed_until = CASE WHEN closed_until < '9999-01-01' THEN closed_until - $1::bigint * interval '1 microsecond' ELSE closed_until END,
-				slowed_at = slowed_at - $1::bigint * interval '1 microsecond'`,
-			by.Microseconds()); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, `UPDATE `+k.kept()+` SET expires_at = expires_at - $1::bigint * interval '1 microsecond'`, by.Microseconds())
-		return err
-	})
-	if err == nil {
-		k.today = k.today.Add(by)
+// nextSQL asks in how many microseconds the next thing is due. What is due by now could not run. A
+// time that is NULL drops out, since no comparison with it is true. $1 the calendar
+func (k *Kit) nextSQL() string {
+	return `SELECT (extract(epoch FROM min(g.at) - now()) * 1000000)::bigint FROM (
+		SELECT eligible_at AS at FROM ` + k.instances() + ` WHERE status = 'runnable' AND NOT paused
+		UNION ALL SELECT await_deadline FROM ` + k.instances() + ` WHERE status IN ('awaiting_signal', 'awaiting_children')
+		UNION ALL SELECT deadline FROM ` + k.instances() + ` WHERE finished_at IS NULL
+		UNION ALL SELECT closed_until FROM ` + k.gateKeys() + ` WHERE closed_until < '9999-01-01'
+		UNION ALL SELECT now() + (next_at - $1::timestamptz) FROM ` + k.schedules() + ` WHERE paused_at IS NULL AND next_at > $1) g
+		WHERE g.at > now()`
+}
+
+// shift moves all times nearer until the next thing is due, by at most most.
+func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, err error) {
+	var next *int64
+	if err := k.holdNow(ctx, func(b *pgx.Batch) {
+		b.Queue(k.nextSQL(), k.today).QueryRow(func(row pgx.Row) error { return row.Scan(&next) })
+	}); err != nil {
+		return 0, err
 	}
-	return by, err
+	by = most
+	if next != nil {
+		by = min(by, time.Duration(*next)*time.Microsecond)
+	}
+	if due := k.hand.NextDue(); due > 0 { // what waits for a rate has no time of its own
+		by = min(by, due)
+	}
+	const nearer = ` - $1::bigint * interval '1 microsecond'`
+	batch := &pgx.Batch{}
+	for _, text := range []string{
+		`UPDATE ` + k.instances() + ` SET eligible_at = eligible_at` + nearer + `, await_deadline = await_deadline` + nearer + `,
+			deadline = deadline` + nearer + ` WHERE status IN ('runnable', 'awaiting_signal', 'awaiting_children')`,
+		`UPDATE ` + k.windows() + ` SET opened_at = opened_at` + nearer + `, until = until` + nearer,
+		`UPDATE ` + k.gateKeys() + ` SET at = at` + nearer + `, slowed_at = slowed_at` + nearer + `,
+			closed_until = CASE WHEN closed_until < '9999-01-01' THEN closed_until` + nearer + ` ELSE closed_until END`,
+		`UPDATE ` + k.kept() + ` SET expires_at = expires_at` + nearer,
+	} {
+		batch.Queue(text, by.Microseconds())
+	}
+	if err := k.Pool.SendBatch(ctx, batch).Close(); err != nil {
+		return 0, err
+	}
+	for key, until := range k.closed {
+		k.closed[key] = until.Add(-by.Truncate(time.Microsecond))
+	}
+	k.today = k.today.Add(by)
+	return by, nil
 }
 
 // ErrNoTimeout is returned by [Kit.FireTimeout] for an instance that awaits neither a signal nor

@@ -4,14 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // imagined is a schedule by the rules of docs/guide/schedules.md and nothing else: whole seconds
@@ -83,12 +83,7 @@ func (s *imagined) declared(name string) Schedule {
 // operation all that can be seen is the same. SEEDS histories, else 20.
 func TestFiringIsAsImagined(t *testing.T) {
 	t.Parallel()
-	seeds := 20
-	if text := os.Getenv("SEEDS"); text != "" {
-		var err error
-		seeds, err = strconv.Atoi(text)
-		require.NoError(t, err)
-	}
+	seeds := tier.Size(t, "SEEDS", 6, 20, 100)
 	s := newStage(t, nil)
 	done := map[string]int{}
 	for seed := range seeds {

@@ -156,8 +156,9 @@ func (t *Taken) fill(ctx context.Context, most int) (err error) {
 	return err
 }
 
-// busyPolls is how many claims find a gate locked before a Hand polls: as often as a worker does.
-const busyPolls = 250
+// busyPolls is how many claims find a gate locked before a Hand polls. Nobody else works beside it,
+// so a gate that stays locked soon looks like one of somebody who was cut off.
+const busyPolls = 50
 
 // claim claims up to limit instances of a queue, and waits for the locks of their partition keys.
 // With an error, it holds none.

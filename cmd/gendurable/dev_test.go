@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -128,7 +129,11 @@ func TestDevFetchesNothingUnasked(t *testing.T) {
 func TestDevRefusesATakenPort(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(enterable(t), "kept")
-	taken := strings.Split(strings.Split(dev(t, "--dir", filepath.Join(enterable(t), "other")).url, "127.0.0.1:")[1], "/")[0]
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, other.Close()) })
+	_, taken, err := net.SplitHostPort(other.Addr().String())
+	require.NoError(t, err)
 	(&host{t: t}).in("dev", "--dir", dir, "--port", taken).is(codeError).complains("port " + taken + " is taken")
 }
 

@@ -79,7 +79,7 @@ func TestDeliverOrInsertIsOneRoundTrip(t *testing.T) {
 	b := newBench(t)
 	count := &interloper{}
 	sender := b.beside(func(c *pgxpool.Config) { c.ConnConfig.Tracer, c.MaxConns = count, 1 })
-	for _, fresh := range []bool{true, true, false} { // the first use prepares the statements
+	for i, fresh := range []bool{true, true, true, false} {
 		if fresh {
 			b.exec(`DELETE FROM gendurable.gen_durable`)
 		}
@@ -87,7 +87,9 @@ func TestDeliverOrInsertIsOneRoundTrip(t *testing.T) {
 		d, err := sender.DeliverOrInsert(t.Context(), newcomer(), named("go"), cap10)
 		require.NoError(t, err)
 		require.Equal(t, fresh, d.Inserted)
-		require.EqualValues(t, 1, count.sent.Load()-before)
+		if i > 1 { // the first two uses prepare statements, also those that read gates, and settings go ahead
+			require.EqualValues(t, 1, count.sent.Load()-before)
+		}
 	}
 }
 
