@@ -240,7 +240,8 @@ func TestBaseIsTheReferenceAndTheEngines(t *testing.T) {
 
 var indexName = regexp.MustCompile(`INDEX (\S+) ON`)
 
-// Postgres knows at which offset such columns are, and need not look for them (docs/decisions.md, D76).
+// Postgres knows at which offset such columns are, and need not look for them (docs/decisions.md,
+// D76).
 func TestColumnsOfAFixedWidthComeFirst(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, base)
