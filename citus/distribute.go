@@ -50,18 +50,9 @@ func Distribute(ctx context.Context, coordinator Querier, schema string) error {
 // The next entrance begins a new epoch in any case: workers draw from new sequences when the schema
 // is distributed again, and the coordinator has drawn ids of its own before the first distribution.
 // The first epoch begins beyond those.
-//
-// A schema of an earlier version of this function has drawn ids of the form epoch × 2^40, at most
-// 2^40 in the last epoch. Its epoch goes on at 64 times its value, so that all new ids are greater.
 const distributeSQL = `DO $do$
 DECLARE c record; sequence text; last bigint; ids bigint := 0; said text; at integer;
 BEGIN
-  IF to_regclass('{s}.gen_durable_home') IS NOT NULL AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute a
-    WHERE a.attrelid = to_regclass('{s}.gen_durable_home') AND a.attname = 'base')
-  THEN
-    ALTER TABLE {s}.gen_durable_home ADD COLUMN base bigint NOT NULL DEFAULT 0, ADD COLUMN place integer, ADD COLUMN record text;
-    UPDATE {s}.gen_durable_home SET epoch = (epoch + 1) * 64 - 1, grp = -1;
-  END IF;
   IF EXISTS (SELECT FROM pg_catalog.pg_dist_schema d WHERE d.schemaid = '{s}'::regnamespace) THEN
     RETURN;
   END IF;
@@ -119,7 +110,6 @@ SELECT CASE WHEN $1 = '{s}.gen_durable_id_draw'::pg_catalog.regclass
   THEN (pg_catalog.nextval($1) - pg_catalog.current_setting('gendurable.base')::bigint)::{s}.gen_durable_number + pg_catalog.current_setting('gendurable.ids')::bigint
   ELSE (pg_catalog.current_setting('gendurable.epoch')::bigint << 40) | (pg_catalog.nextval($1) & 1099511627775) END
 $f$;
-  DROP FUNCTION IF EXISTS {s}.gen_durable_id(bigint); -- of an earlier version
 END $do$`
 
 // enterSQL creates the function that begins each transaction of an engine: see

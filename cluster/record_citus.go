@@ -32,10 +32,6 @@ FROM {s}.gen_durable_home h, (SELECT min(id) AS least, max(id) AS greatest FROM 
 	recordDistributedSQL = `UPDATE {s}.gen_durable_home SET place = $1::integer, record = $2::text`
 )
 
-// codeUndefinedColumn is the SQLSTATE of a column that an earlier version of citus.Distribute did
-// not make.
-const codeUndefinedColumn = "42703"
-
 func (p *place) distributed(ctx context.Context, db querier) (is bool, err error) {
 	if err = db.QueryRow(ctx, distributedSQL, p.quoted("gen_durable_home")).Scan(&is); err != nil {
 		return false, fmt.Errorf("look whether Citus distributes the schema: %w", err)
@@ -61,9 +57,6 @@ func (p *place) findDistributed(ctx context.Context, db querier) (found, error) 
 	err := db.QueryRow(ctx, p.sql(foundDistributedSQL)).Scan(&place, &f.comment, &f.epoch, &f.ids[0], &f.ids[1])
 	if place >= 0 {
 		f.bounds = [2]int64{firstID(place), lastID(place)}
-	}
-	if hasCode(err, codeUndefinedColumn) {
-		return f, fmt.Errorf("%w: its ids cannot carry a place yet; gendurable cluster distribute, or citus.Distribute, changes that: %w", ErrUninitialised, err)
 	}
 	return f, unread(err)
 }

@@ -88,8 +88,6 @@ func (n GraphNode) wait(needs step.Need, names []string) GraphNode {
 // A name that is used twice, an edge from a node that is not there, and a cycle are an
 // [OutcomeError], which names the cycle's path. The edges may be ten times as many as the nodes may
 // be.
-//
-// While a worker of a release is live that knows no graphs, the step runs again every few seconds.
 func (v *Visit[S, R]) ScheduleGraph(to string, state S, nodes ...GraphNode) *Joining {
 	j := &Joining{exec: v.execution(), to: to, state: state, nodes: slices.Clone(nodes), children: make([]Spec, len(nodes))}
 	for i := range nodes {

@@ -81,7 +81,7 @@ var (
 )
 
 // replaced has what the engine has instead of an index of the reference, which is another one of
-// the same purpose: docs/internals.md says why.
+// the same purpose: docs/specification.md says which.
 var replaced = map[string][]string{
 	"gen_durable_pick": {"gen_durable_ready", "gen_durable_aside", "gen_durable_lines", "gen_durable_stray"},
 	// It does not keep equal keys as lists.
@@ -240,7 +240,8 @@ func TestBaseIsTheReferenceAndTheEngines(t *testing.T) {
 
 var indexName = regexp.MustCompile(`INDEX (\S+) ON`)
 
-// Postgres knows at which offset such columns are, and need not look for them (docs/internals.md).
+// Postgres knows at which offset such columns are, and need not look for them (docs/decisions.md,
+// D76).
 func TestColumnsOfAFixedWidthComeFirst(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, base)

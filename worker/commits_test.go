@@ -105,8 +105,8 @@ func TestWhatIsRefusedTwiceFailsWithASafeText(t *testing.T) {
 	})
 }
 
-// While a worker is live that cannot serve an outcome, the step runs again every few seconds, as the
-// same attempt. Nothing fails, and no handler is called.
+// While a worker is live that cannot serve an outcome, the step runs again every few seconds, as
+// the same attempt. Nothing fails, and no handler is called.
 func TestAnOutcomeWaitsForOlderWorkers(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) {

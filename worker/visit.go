@@ -216,8 +216,8 @@ const olderPause = 5 * time.Second
 // refuse handles an outcome that Postgres refused. The first time the handler decides, the second
 // time the instance fails with a safe text.
 //
-// What an older worker that is live cannot serve is no fault: the step runs again a little later, as
-// often as it takes.
+// What an older worker that is live cannot serve is no fault: the step runs again a little later,
+// as often as it takes.
 func (x *execution) refuse(err error) *step.Commit {
 	if _, ok := errors.AsType[*step.ReleaseError](err); ok {
 		x.trouble("commit an outcome beside an older worker", err)

@@ -35,8 +35,8 @@ ALTER TYPE "durable_status" ADD VALUE 'next';
 // these are graphs.
 var nextRelease = strings.NewReplacer("thisRelease = 1", "thisRelease = 2", "graphsSince = 1", "graphsSince = 2")
 
-// builds compiles the program as it is, and as it will be after one more migration in a release that
-// writes what this one cannot serve.
+// builds compiles the program as it is, and as it will be after one more migration, in a release
+// that writes what this one cannot serve.
 func builds(t *testing.T) (older, newer string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -9,10 +9,10 @@ import (
 )
 
 // Releases have numbers. One that writes what the workers of the release before cannot serve takes
-// the next number: the column release of workers has it, and newer workers write no such thing while
-// an older one is live or may come back. What that is stands here, as the release that first served
-// it. Such a release has a migration, too, so that nobody starts an older worker later: that finds
-// that the schema is newer than it.
+// the next number: the column release of workers has it, and newer workers write no such thing
+// while an older one is live or may come back. What that is stands here, as the release that first
+// served it. Such a release has a migration, too, so that nobody starts an older worker later: that
+// finds that the schema is newer than it.
 const (
 	// firstRelease is the number of the first release. What it serves every worker serves, and nobody
 	// asks.
