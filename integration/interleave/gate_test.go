@@ -271,7 +271,7 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 // what it writes nobody sees. A COMMIT after reads ends nothing.
 var quiet = map[string]bool{"begin": true, "audit": true, "history unless": true, "settings": true, "prune due": true, "occupied keys": true, "prune overgrown": true, "lost": true,
 	"consume": true, "note lost": true, "claim read": true, "seats": true, "pay": true, "seen gate": true, "settle windows": true, "close windows": true, "restarted": true,
-	"grow root": true, "grow nodes": true, "add nodes": true, "add edges": true, "reach": true, "await more": true, "grow": true, "settle added": true, "grow fence": true,
+	"grow root": true, "grow nodes": true, "grow edges": true, "add nodes": true, "add edges": true, "reach": true, "await more": true, "grow": true, "settle added": true, "grow fence": true,
 	"failed children": true, "skipped behind": true, "wait behind": true, "round sizes": true, "restart": true, commitOfReads: true}
 
 const commitOfReads = "commit of reads"
@@ -292,7 +292,7 @@ var labels = [][2]string{
 	{"s.paused_at IS NULL AND s.next_at", "fire schedule"}, {"FROM \"gendurable\".schedules s WHERE s.name = $1 FOR", "lock schedule"},
 	{"x.id = s.last_instance", "live instance"}, {"SET next_at = coalesce($2", "advance schedule"}, {"SET paused_at = clock", "pause schedule"},
 	{"SET paused_at = NULL", "resume schedule"}, {"DELETE FROM \"gendurable\".schedules", "delete schedule"}, {".schedules AS s (name", "store schedules"},
-	{"x.round = $2::bigint AND x.join_round", "grow root"}, {"SELECT x.id, x.node, x.fsm", "grow nodes"}, {"x.id = $25::bigint", "add nodes"},
+	{"x.round = $2::bigint AND x.join_round", "grow root"}, {"SELECT x.id, x.node, x.fsm", "grow nodes"}, {"AS u(f, t)", "grow edges"}, {"x.id = $25::bigint", "add nodes"},
 	{".edges (from_id, to_id, needs)", "add edges"}, {"SELECT f.node, t.node FROM r", "reach"}, {"p.children_pending + u.n", "await more"},
 	{"p.children_pending + $3::int", "grow"}, {"AS u(id, to_id)", "settle added"}, {"SELECT EXISTS (SELECT FROM \"gendurable\".gen_durable g WHERE g.id", "grow fence"},
 	{"WITH RECURSIVE r(id)", "skipped behind"}, {"SELECT DISTINCT e.to_id", "wait behind"}, {"o.finished_at IS NULL THEN 0", "edges before"},
