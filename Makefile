@@ -13,7 +13,7 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser)
 
 .DEFAULT_GOAL := help
-.PHONY: help test compile postgres chromium screenshots interleave model proof rollout environments soak fuzz explain bench endurance bench-smoke charts citus demo vet format check-format check-comments lint \
+.PHONY: help test compile postgres chromium screenshots interleave model pairs proof rollout environments soak fuzz explain bench endurance bench-smoke charts citus demo vet format check-format check-comments lint \
 	generate check-generated check-tidy drift migration cli atlas node release-check ci clean FORCE
 
 help: ## List the targets
@@ -63,6 +63,9 @@ interleave: bin/withpg ## Run the engine's statements from two sessions in a thi
 
 model: bin/withpg ## Drive the store and an in-memory reference through the same N random histories
 	N=$(or $(N),500) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$|TestStreams|TestGraphs' ./integration/model
+
+pairs: bin/withpg ## Combine each two features, with a verb and a fault: SEED= N= FEATURES= VERBS= FAULTS=, or one case, CASE=
+	bin/withpg go test -count=1 -timeout 30m -v ./integration/pairs
 
 proof: bin/withpg ## The long forms: all orders of two sessions, 5,000 histories, 5,000 storms, 1,000 starts and stops, every mutant
 	INTERLEAVE_SHARE=1 bin/withpg go test -count=1 -timeout 60m -v -run 'Interleaving|Stranger|Mutant' ./integration/interleave
