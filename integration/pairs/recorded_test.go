@@ -25,7 +25,6 @@ var recorded = []struct {
 	tell       func(t *testing.T) string
 }{
 	{"B10", "a portion of a stream that is above the limit fails the parent for good", largePortion},
-	{"B11, losers", "a loser that an operator has retried is cancelled again, while a sibling is locked", retriedLoser},
 	{"B12, ahead", "a row that is dated ahead keeps the partition of its day from being made, for good", datedAhead},
 	{"B12, publication", "in a database with a publication for all tables, no row of the history can be deleted", published},
 }
@@ -41,6 +40,12 @@ func TestADecisionRunsAgain(t *testing.T) {
 func TestApplyEndsThePauseOfAFaultyConverter(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, pausedByConverter(t))
+}
+
+// A loser that an operator has retried goes on, though a sibling is locked and its round stays due.
+func TestARetriedLoserGoesOn(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, retriedLoser(t))
 }
 
 // Each recorded fault is still there. If one is not, it is cured: keep its story, as a test of what
