@@ -13,7 +13,7 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser)
 
 .DEFAULT_GOAL := help
-.PHONY: help test ci checks download tests-sizes tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model rollout environments soak fuzz \
+.PHONY: help test ci checks download tests-sizes tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
 	explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy drift migration \
 	cli atlas node tools release-check clean FORCE
 
@@ -109,6 +109,9 @@ interleave: bin/withpg ## Run the engine's statements from two sessions in a thi
 
 model: bin/withpg ## Drive the store and an in-memory reference through the same N random histories
 	N=$(or $(N),500) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$|TestStreams|TestGraphs' ./integration/model
+
+pairs: bin/withpg ## Combine each two features, with a verb and a fault: SEED= N= FEATURES= VERBS= FAULTS=, or one case, CASE=
+	bin/withpg go test -count=1 -timeout 30m -v ./integration/pairs
 
 # Each part takes less than an hour on two cores, and writes its row of docs/proof.md.
 PARTS := cold release long race orders model graphs mutants storms cycles rollout environments soak plans fuzz

@@ -241,7 +241,7 @@ func TestBaseIsTheReferenceAndTheEngines(t *testing.T) {
 var indexName = regexp.MustCompile(`INDEX (\S+) ON`)
 
 // Postgres knows at which offset such columns are, and need not look for them (docs/decisions.md,
-// D76).
+// D77).
 func TestColumnsOfAFixedWidthComeFirst(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, base)

@@ -271,7 +271,7 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 // what it writes nobody sees. A COMMIT after reads ends nothing.
 var quiet = map[string]bool{"begin": true, "audit": true, "history unless": true, "settings": true, "prune due": true, "occupied keys": true, "prune overgrown": true, "lost": true,
 	"consume": true, "note lost": true, "claim read": true, "seats": true, "pay": true, "seen gate": true, "settle windows": true, "close windows": true, "restarted": true,
-	"grow root": true, "grow nodes": true, "add nodes": true, "add edges": true, "reach": true, "await more": true, "grow": true, "settle added": true, "grow fence": true,
+	"grow root": true, "grow nodes": true, "grow edges": true, "add nodes": true, "add edges": true, "reach": true, "await more": true, "grow": true, "settle added": true, "grow fence": true,
 	"failed children": true, "skipped behind": true, "wait behind": true, "round sizes": true, "restart": true, commitOfReads: true}
 
 const commitOfReads = "commit of reads"
@@ -292,15 +292,15 @@ var labels = [][2]string{
 	{"s.paused_at IS NULL AND s.next_at", "fire schedule"}, {"FROM \"gendurable\".schedules s WHERE s.name = $1 FOR", "lock schedule"},
 	{"x.id = s.last_instance", "live instance"}, {"SET next_at = coalesce($2", "advance schedule"}, {"SET paused_at = clock", "pause schedule"},
 	{"SET paused_at = NULL", "resume schedule"}, {"DELETE FROM \"gendurable\".schedules", "delete schedule"}, {".schedules AS s (name", "store schedules"},
-	{"x.round = $2::bigint AND x.join_round", "grow root"}, {"SELECT x.id, x.node, x.fsm", "grow nodes"}, {"x.id = $25::bigint", "add nodes"},
+	{"x.round = $2::bigint AND x.join_round", "grow root"}, {"SELECT x.id, x.node, x.fsm", "grow nodes"}, {"AS u(f, t)", "grow edges"}, {"x.id = $25::bigint", "add nodes"},
 	{".edges (from_id, to_id, needs)", "add edges"}, {"SELECT f.node, t.node FROM r", "reach"}, {"p.children_pending + u.n", "await more"},
 	{"p.children_pending + $3::int", "grow"}, {"AS u(id, to_id)", "settle added"}, {"SELECT EXISTS (SELECT FROM \"gendurable\".gen_durable g WHERE g.id", "grow fence"},
 	{"WITH RECURSIVE r(id)", "skipped behind"}, {"SELECT DISTINCT e.to_id", "wait behind"}, {"o.finished_at IS NULL THEN 0", "edges before"},
 	{"(x.status = 'failed' OR", "failed children"}, {"AS left, bool_or", "round sizes"}, {"coalesce(x.join_size, 0) FROM", "restarted"},
 	{"joined = CASE WHEN u.counted", "restart"}, {"g.children_pending + u.more", "await again"}, {"'admin.edit'", "edit"}, {"'admin.rewind'", "rewind"}, {"'admin.migrate'", "migrate"}, {"g.state::text, g.xmin::text", "unmoved"},
 	{"THEN 4 ELSE 0 END, aside_step", "set aside"}, {"WITH RECURSIVE aside(f, v, s)", "strays"}, {"SET pick_lane = 0\nFROM (SELECT unnest($1", "recall"}, {"'admin.' || $1::text, g.fsm", "audit"}, {"'admin.run_schedule'", "audit"},
-	{"SELECT g.id, g.status::text, g.queue", "lock instances"}, {"unnest(l.losers)", "rest"}, {"SELECT x.id, coalesce(x.partition_key, ''), x.status", "losers"}, {"does not wait for it", "lose"},
-	{"losers = nullif(ARRAY(", "forget rest"}, {"failure = 'cancelled'", "cancel"}, {"WITH RECURSIVE f(id)", "family"},
+	{"SELECT g.id, g.status::text, g.queue", "lock instances"}, {"unnest(l.losers)", "rest"}, {"SELECT x.id, coalesce(x.partition_key, ''), x.status", "losers"}, {"losers = nullif(ARRAY(", "forget rest"},
+	{"does not wait for it", "lose"}, {"failure = 'cancelled'", "cancel"}, {"WITH RECURSIVE f(id)", "family"},
 	{"status = 'runnable', failure = NULL", "retry"}, {"SET paused = true", "pause"}, {"SET paused = false", "resume"},
 	{"least(g.eligible_at", "run now"}, {"greatest($2::timestamptz", "reschedule"},
 	{"lost_claims (partition_key", "note lost"}, {"SELECT DISTINCT l.partition_key FROM l", "lingering"},

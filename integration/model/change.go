@@ -2,6 +2,7 @@ package model
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -61,15 +62,22 @@ func (w *World) Rewind(id ID, from Copy, step, state string) bool {
 	return true
 }
 
+// Unconverted begins the last error of an instance that is paused since its state could not be
+// converted.
+const Unconverted = "cannot become version "
+
 // Migrate brings a live instance that nobody executes to another version of its machine. All but
-// version, step and state stays: the visit, what it waits for, its pause. What a stranger holds is
-// left alone.
+// version, step and state stays: the visit, what it waits for, its pause, unless that is for a state
+// that could not be converted. What a stranger holds is left alone.
 func (w *World) Migrate(id ID, from, to Machine, step, state string) bool {
 	i := w.Get(id)
 	if i.Machine != from || i.Status.Terminal() || i.Status == Executing || w.held[id] {
 		return false
 	}
 	i.Machine, i.Step, i.State, i.Stray = to, step, state, false
+	if i.Paused && strings.HasPrefix(i.LastError, Unconverted) {
+		i.Paused, i.LastError = false, ""
+	}
 	return true
 }
 

@@ -163,7 +163,7 @@ func (h *history) setsAside() bool {
 	}
 	fault := ""
 	if h.rarely("faulty") {
-		fault = "cannot be converted " + number(h.uid())
+		fault = model.Unconverted + number(h.uid())
 	}
 	h.setAside(&a.worker, fault, h.takeLocked(a)...)
 	return true

@@ -11,8 +11,8 @@ type Additions struct {
 }
 
 // Fits reports whether the additions of a current outcome fit its graph. A node that is to wait for
-// an added one must not have begun, and nodes must not wait for each other. A graph that is over
-// takes anything, and adds nothing.
+// an added one must not have begun, unless it has waited for it before, and nodes must not wait for
+// each other. A graph that is over takes anything, and adds nothing.
 func (w *World) Fits(e *Entry) bool {
 	a := e.Outcome.Add
 	if a == nil || w.over(&e.Claim) {
@@ -35,11 +35,16 @@ func (w *World) Fits(e *Entry) bool {
 		switch lost := to != nil && (to.Status == Failed || to.Visit == 0 && to.Join.Failed > 0); {
 		case to == nil || l.To >= len(a.Specs) && to.waitsForNodes():
 			behind[a.Graph.Nodes[l.From]] = append(behind[a.Graph.Nodes[l.From]], a.Graph.Nodes[l.To])
-		case l.To >= len(a.Specs) && !lost:
+		case l.To >= len(a.Specs) && !lost && !w.led(at[l.From], to):
 			return false
 		}
 	}
 	return !cyclic(behind)
+}
+
+// led reports whether an edge leads from a node to another one. Either may be missing.
+func (w *World) led(from, to *Instance) bool {
+	return from != nil && to != nil && slices.ContainsFunc(w.edges, func(e Edge) bool { return e.From == from.ID && e.To == to.ID })
 }
 
 // cyclic reports whether a node is behind itself.

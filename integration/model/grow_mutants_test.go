@@ -6,7 +6,7 @@ var growMutants = []mutant{
 	{"nobody waits for what is added", "commit_grow.go", "SET children_pending = p.children_pending + u.n\n", "SET children_pending = p.children_pending + 0 * u.n\n"},
 	{"what has ended is waited for", "commit_grow.go", "if len(e.ended.from) > 0 {", "if len(e.ended.from) > 1000 {"},
 	{"a graph that is over grows", "commit_grow.go", "\tif g.over {", "\tif g.over && false {"},
-	{"additions before what has begun", "commit_grow.go", "case !known.waits && !known.lost:", "case !known.waits && !known.lost && false:"},
+	{"additions before what has begun", "commit_grow.go", "case !known.waits && !known.lost && !g.led", "case !known.waits && !known.lost && false && !g.led"},
 	{"additions in a circle", "commit_grow.go", "\t\tif e.back {", "\t\tif e.back && false {"},
 	{"a name is added twice", "commit_grow.go", "\treturn !taken\n", "\treturn !taken || taken\n"},
 }

@@ -166,11 +166,20 @@ func (w *World) dueRounds() map[ID][]int64 {
 	return rounds
 }
 
-// Losers lists the live children of due rounds.
+// lostText is the last error of a loser.
+const lostText = "cancelled: its parent does not wait for it any more"
+
+// retriedLoser reports whether a child was cancelled as a loser, and runs again by an operator's
+// verb: its parent does not count it, and it goes on.
+func (i *Instance) retriedLoser() bool {
+	return i.Joined && slices.ContainsFunc(i.Errors, func(e Error) bool { return e.Kind == "cancel" && e.Text == lostText })
+}
+
+// Losers lists the live children of due rounds, but for those that were retried.
 func (w *World) Losers() (losers []ID) {
 	rounds := w.dueRounds()
 	for _, i := range w.instances {
-		if i.Parent != 0 && slices.Contains(rounds[i.Parent], amount(i.ParentRound)) && !i.Status.Terminal() && !w.held[i.ID] {
+		if i.Parent != 0 && slices.Contains(rounds[i.Parent], amount(i.ParentRound)) && !i.Status.Terminal() && !i.retriedLoser() && !w.held[i.ID] {
 			losers = append(losers, i.ID)
 		}
 	}
@@ -187,7 +196,7 @@ func (w *World) CancelRest(losers []ID) {
 	}
 	ended := make([]*Instance, len(losers))
 	for n, id := range losers {
-		const text = "cancelled: its parent does not wait for it any more"
+		const text = lostText
 		i := w.Get(id)
 		was := *i
 		w.lose(i)
@@ -200,7 +209,10 @@ func (w *World) CancelRest(losers []ID) {
 	}
 	for id, due := range rounds {
 		i := w.Get(id)
-		live := amounts(w.liveRounds(id))
+		var live []int64
+		for _, k := range w.Instances(func(k *Instance) bool { return k.Parent == id && !k.Status.Terminal() && !k.retriedLoser() }) {
+			live = append(live, amount(k.ParentRound))
+		}
 		i.Losers = slices.DeleteFunc(slices.Clone(i.Losers), func(r int64) bool {
 			r = amount(r)
 			return slices.Contains(due, r) && !slices.Contains(live, r)

@@ -85,10 +85,3 @@ func (w *World) Unshown(id ID) (n int) {
 
 // amount is a round without its sign.
 func amount(round int64) int64 { return max(round, -round) }
-
-func amounts(rounds []int64) (out []int64) {
-	for _, r := range rounds {
-		out = append(out, amount(r))
-	}
-	return out
-}

@@ -117,7 +117,8 @@ var _ = register(feature{
 
 // An instance that ends unless a signal waits, which is there.
 var _ = register(feature{
-	name: "unless",
+	name:  "unless",
+	bound: func(l *engine.Limits) { l.Inbox++ }, // beside what another feature has sent
 	steps: func(r *rig) []fsm.StepDef[state, int] {
 		return []fsm.StepDef[state, int]{
 			r.step("unless", func(ctx context.Context, v *visit) (fsm.Outcome, error) {

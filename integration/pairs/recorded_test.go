@@ -24,12 +24,28 @@ var recorded = []struct {
 	fault, why string
 	tell       func(t *testing.T) string
 }{
-	{"B4", "a decision that runs again cannot commit, since a node that it has made wait for another one has begun by now", decideAgain},
 	{"B10", "a portion of a stream that is above the limit fails the parent for good", largePortion},
-	{"B11, losers", "a loser that an operator has retried is cancelled again, while a sibling is locked", retriedLoser},
-	{"B11, Apply", "what a faulty converter has paused stays paused, though Apply has converted it", pausedByConverter},
 	{"B12, ahead", "a row that is dated ahead keeps the partition of its day from being made, for good", datedAhead},
 	{"B12, publication", "in a database with a publication for all tables, no row of the history can be deleted", published},
+}
+
+// A decision that runs again commits, though a node that it has made wait for another one has begun
+// by now.
+func TestADecisionRunsAgain(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, decideAgain(t))
+}
+
+// What a faulty converter has paused goes on once Apply has converted it.
+func TestApplyEndsThePauseOfAFaultyConverter(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, pausedByConverter(t))
+}
+
+// A loser that an operator has retried goes on, though a sibling is locked and its round stays due.
+func TestARetriedLoserGoesOn(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, retriedLoser(t))
 }
 
 // Each recorded fault is still there. If one is not, it is cured: keep its story, as a test of what

@@ -29,7 +29,7 @@ const (
 	schema = "gendurable"
 	lease  = time.Hour
 	// mostTakes bounds the steps of one case: an instance that runs for ever is a violation.
-	mostTakes = 1500
+	mostTakes = 1000
 	patience  = 2 * time.Minute // of one case
 )
 

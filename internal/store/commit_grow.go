@@ -45,6 +45,11 @@ const growNodesSQL = `SELECT x.id, x.node, x.fsm, x.joined IS NOT NULL, ` + wait
   x.status = 'failed' OR x.visit = 0 AND coalesce(x.join_failed > 0, false)
 FROM {s}.gen_durable x WHERE x.parent_id = $1::bigint AND x.parent_round = $2::bigint AND x.node = ANY($3::text[])`
 
+// growEdgesSQL looks which edges are there. Nobody adds one, and nobody deletes one of a node that
+// has not ended, while the root is locked. $1 from $2 to
+const growEdgesSQL = `SELECT u.f, u.t FROM unnest($1::bigint[], $2::bigint[]) AS u(f, t)
+WHERE EXISTS (SELECT FROM {s}.edges e WHERE e.from_id = u.f AND e.to_id = u.t OFFSET 0)`
+
 // growFenceSQL looks whether the claim still has the outcome's own row, which is locked. It follows
 // additions that do not fit the graph: an earlier try, whose COMMIT got no answer, may have taken
 // effect since anyone looked, and what it added may have run. Then the outcome is stale, and
@@ -97,7 +102,8 @@ type growth struct {
 	claim *step.Claim
 	over  bool // the root has ended, or is gone: nothing is added
 	size  *int32
-	known map[string]there // the nodes of these names that the graph has
+	known map[string]there  // the nodes of these names that the graph has
+	led   map[[2]int64]bool // edges that lead to nodes which have begun, and are there
 
 	fresh *graph              // the new ones
 	at    []int               // the place of each of fresh among Graph.Nodes
@@ -132,6 +138,11 @@ func (s *Store) grow(send send, b *batch, out *Committed) ([]entpgx.Stmt, error)
 	}
 	if g.over {
 		return s.outcomes(b, out), nil
+	}
+	if from, to := g.begun(); len(from) > 0 {
+		if err := send(s.stmt("grow edges", growEdgesSQL, g.readLed, from, to)); err != nil {
+			return nil, err
+		}
 	}
 	if err := g.fit(); err != nil {
 		mine := false
@@ -187,6 +198,25 @@ func (s *Store) lookAt(send send, g *growth) error {
 	)
 }
 
+// begun returns the edges between nodes that are there, to ones that have begun. Where the decision
+// runs again, after a restart maybe, it has led them there itself, and they have had their effect.
+func (g *growth) begun() (from, to []int64) {
+	for _, e := range g.Graph.Edges {
+		origin, target := g.known[g.Graph.Nodes[e.From]], g.known[g.Graph.Nodes[e.To]]
+		if e.To >= len(g.Specs) && origin.id != 0 && target.id != 0 && !target.waits && !target.lost {
+			from, to = append(from, origin.id), append(to, target.id)
+		}
+	}
+	return from, to
+}
+
+func (g *growth) readLed(rows pgx.Rows) error {
+	g.led = map[[2]int64]bool{}
+	var e [2]int64
+	_, err := pgx.ForEachRow(rows, []any{&e[0], &e[1]}, func() error { g.led[e] = true; return nil })
+	return err
+}
+
 // fit compares the additions with the graph as it is.
 func (g *growth) fit() error {
 	fault := func(i int, field string, text string, args ...any) error {
@@ -216,7 +246,7 @@ func (g *growth) fit() error {
 		switch known, there := g.known[to]; {
 		case !there:
 			return fault(e.From, "before", "node %.80q is not in the graph", to)
-		case !known.waits && !known.lost:
+		case !known.waits && !known.lost && !g.led[[2]int64{g.known[from].id, known.id}]:
 			return fault(e.From, "before", "node %.80q has begun", to)
 		}
 	}

@@ -126,6 +126,34 @@ func TestAdditionsJoinTheGraph(t *testing.T) {
 	}
 }
 
+// A decision that runs again, after a restart maybe, leads its edges anew. One that is there already
+// has had its effect, also where the node to which it leads has begun; any other edge to such a node
+// is refused.
+func TestAdditionsThatAreThereAlready(t *testing.T) {
+	b := newBench(t)
+	for graph, fits := range map[string]bool{"a x b<x": true, "a x b": false} {
+		root, ids := b.graph(graph)
+		claims := map[string]*step.Claim{}
+		for _, c := range b.claim().Claims {
+			claims[c.Node] = c
+		}
+		b.commit(newMark(), false, endOf(claims["x"], true))
+		b.claim()
+		require.Contains(t, b.states(root), "b executing")
+		got, err := b.Commit(t.Context(), me, newMark(), []store.Entry{adding(endOf(claims["a"], true), "x>b y<x")}, 0)
+		if !fits {
+			refused, ok := errors.AsType[*step.AddError](err)
+			require.True(t, ok, "%v", err)
+			require.ErrorContains(t, refused, `node "b" has begun`)
+			continue
+		}
+		require.NoError(t, err)
+		require.True(t, got.Applied[claims["a"].ID])
+		require.Equal(t, "a done, b executing, x done, y runnable", b.states(root))
+		require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.edges WHERE to_id = $1`, ids["b"]))
+	}
+}
+
 // A node that has begun waits for nothing, and yet lies behind what a restart lets run again: a
 // cycle through it is refused, since the next restart would let all of it wait for itself.
 func TestAdditionsBehindWhatRunsAgain(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 // Migrate is the name of an eager migration, for the audit and for the ids of a plan.
@@ -54,6 +55,9 @@ type Moved struct {
 	State []byte
 }
 
+// unconverted is the condition that the row g is paused since its state could not be converted.
+const unconverted = `(g.paused AND coalesce(starts_with(g.last_error, '` + step.Unconverted + `'), false))`
+
 // moveSQL brings instances to a newer version. It compares and sets: a row counts only if it is the
 // very version that was read, which its xmin tells: each UPDATE of a row, whatever it changes,
 // writes a version with the xmin of its own transaction, and what a stranger only locks keeps it.
@@ -63,12 +67,14 @@ type Moved struct {
 // xmin; after, and a claim reads the newer version, an edit finds another version than its copy's.
 //
 // The row goes in front, unless it waits behind its key: it stood aside, or in line, for its old
-// step. What was applied is what is recorded.
+// step. A row that is paused since it could not be converted has been converted now: its pause ends
+// as by resumeSQL. A pause of an operator stays. What was applied is what is recorded.
 //
 // $1 ids $2 xmins $3 steps $4 states $5 from $6 to $7 actor $8 reason $9 machine
-const moveSQL = `WITH moved AS (
+var moveSQL = `WITH moved AS (
   UPDATE {s}.gen_durable g SET fsm_version = $6::int, step = u.step, state = u.state::jsonb,
-    pick_lane = CASE WHEN g.pick_lane = 1 THEN 1 ELSE 0 END, gate = NULL, place = NULL
+    paused = g.paused AND NOT ` + unconverted + `, last_error = CASE WHEN NOT ` + unconverted + ` THEN g.last_error END,
+    pick_lane = CASE WHEN g.pick_lane = 1 AND NOT ` + unconverted + ` THEN 1 ELSE 0 END, gate = NULL, place = NULL
   FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::text[])::xid AS written, unnest($3::text[]) AS step, unnest($4::text[]) AS state) u
   CROSS JOIN LATERAL (SELECT x.ctid AS tid, x.step AS was FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
   WHERE g.ctid = l.tid AND g.xmin = u.written AND g.fsm = $9 AND g.fsm_version = $5::int

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,5 +74,26 @@ func TestMoveComparesAndSets(t *testing.T) {
 			require.JSONEq(t, c.state, state)
 			require.Equal(t, []int{c.version, c.moved}, []int{version, audits})
 		})
+	}
+}
+
+// A pause for a state that could not be converted ends with the conversion. An operator's stays.
+func TestMoveEndsThePauseOfAFaultyConversion(t *testing.T) {
+	b := newBench(t)
+	for fault, paused := range map[string]bool{"cannot become version 2 of machine m": false, "a fault of a step": true, "": true} {
+		id := b.row("paused, pick_lane, partition_key, last_error", "true, 1, 'k', nullif($1, '')", fault)
+		found, err := b.Unmoved(t.Context(), []int64{id}, "m", 1)
+		require.NoError(t, err)
+		n, refused, err := b.Move(t.Context(), "m", 1, 2, []store.Moved{{Unmoved: found[0], Step: "s2", State: []byte(`{}`)}}, store.By{Actor: "deploy"})
+		require.NoError(t, err)
+		require.Empty(t, refused)
+		require.Equal(t, 1, n)
+		left := fault
+		if !paused {
+			left = ""
+		}
+		require.Equal(t, []string{fmt.Sprint(paused, " ", left)},
+			b.column(`SELECT paused || ' ' || coalesce(last_error, '') FROM gendurable.gen_durable WHERE id = $1`, id))
+		b.exec(`DELETE FROM gendurable.gen_durable`)
 	}
 }

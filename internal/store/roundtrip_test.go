@@ -175,6 +175,16 @@ var roundTrips = []trip{
 		e.Commit.Add.Graph.Edges = append(e.Commit.Add.Graph.Edges, step.Edge{From: 0, To: len(e.Commit.Add.Graph.Nodes) - 1})
 		return []store.Entry{e}
 	}, commitAll},
+	{"commit that adds nodes in front of one that has begun, as before", 5, func(b bench, n int) any {
+		e := b.growing(n)
+		e.Commit.Add.Graph.Nodes = append(e.Commit.Add.Graph.Nodes, "b")
+		e.Commit.Add.Graph.Edges = append(e.Commit.Add.Graph.Edges, step.Edge{From: 0, To: len(e.Commit.Add.Graph.Nodes) - 1})
+		b.exec(`WITH x AS (INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at, joined, parent_id, parent_round, node)
+				SELECT $3, 's', 'done', now(), gen_random_uuid(), $1::bigint, 1, $2::text RETURNING id),
+			g AS (UPDATE gendurable.gen_durable SET visit = 1, status = 'runnable' WHERE parent_id = $1 AND node = 'b' RETURNING id)
+			INSERT INTO gendurable.edges (from_id, to_id, needs) SELECT x.id, g.id, 0 FROM x, g`, e.Claim.Parent, e.Commit.Add.Graph.Nodes[0], e.Commit.Add.Specs[0].Machine)
+		return []store.Entry{e}
+	}, commitAll},
 	{"commit of ends of nodes", 1, func(b bench, n int) any { return b.endsOfNodes(n) }, commitAll},
 	{"commit of ends of nodes in the slow lane", 1, func(b bench, n int) any { return b.endsOfNodes(n) }, commitSlowly},
 	{"restart of a graph", 13, func(b bench, n int) any { return b.brokenGraph(n) }, restartRoot},

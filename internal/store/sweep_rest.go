@@ -38,13 +38,20 @@ CROSS JOIN LATERAL unnest(l.losers) AS r(round)
 WHERE l.status <> 'awaiting_children' OR r.round <> l.round
 ORDER BY l.id`
 
+// retriedLoser is the condition that the child k was cancelled as a loser, and that an operator's
+// Retry or Rewind has let it run again since: its parent counts it no more, and its round may still
+// be due, since somebody has a sibling locked. A Restart lets the parent count it again, so that it
+// may be a loser again.
+const retriedLoser = `(k.joined IS NOT NULL AND coalesce(k.errors @> jsonb_build_array(jsonb_build_object('kind', 'cancel', 'error', ` + lostText + `)), false))`
+
 // losersSQL locks the live children of due rounds, whose parents this transaction has locked. A
-// child that somebody has locked is left to a later sweep. $1 parents $2 their rounds $3 ids to
+// child that somebody has locked is left to a later sweep, and one that was retried goes on. $1 parents $2 their rounds $3 ids to
 // pass over $4 most rows
 const losersSQL = `SELECT x.id, coalesce(x.partition_key, ''), x.status::text, coalesce(x.locked_by, ''), x.claim_token, x.parent_round < 0
 FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
 CROSS JOIN LATERAL (SELECT k.id, k.parent_round, k.partition_key, k.status, k.locked_by, k.claim_token FROM {s}.gen_durable k
   WHERE k.parent_id = u.parent AND abs(k.parent_round) = u.round AND k.finished_at IS NULL AND k.id <> ALL($3::bigint[])
+    AND NOT ` + retriedLoser + `
   FOR NO KEY UPDATE SKIP LOCKED) x
 LIMIT $4`
 
@@ -79,13 +86,15 @@ CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0
 JOIN {s}.recorded_machines r ON r.machine = g.fsm
 WHERE g.commit_id = $2::uuid`
 
-// forgetRestSQL forgets the due rounds that have no live child any more. Nobody adds one: a parent
+// forgetRestSQL forgets the due rounds that have no live child any more, but for those that were
+// retried. Nobody adds one: a parent
 // spawns by a commit that has its lock, and a later commit spawns for a later round. $1 parents
 // $2 rounds
 const forgetRestSQL = `UPDATE {s}.gen_durable g SET losers = nullif(ARRAY(
   SELECT l.round FROM unnest(g.losers) WITH ORDINALITY AS l(round, n) WHERE abs(l.round) <> ALL(d.rounds) ORDER BY l.n), '{}')
 FROM (SELECT u.parent, array_agg(u.round) AS rounds FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
-  WHERE NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = u.parent AND abs(k.parent_round) = u.round AND k.finished_at IS NULL OFFSET 0)
+  WHERE NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = u.parent AND abs(k.parent_round) = u.round AND k.finished_at IS NULL
+    AND NOT ` + retriedLoser + ` OFFSET 0)
   GROUP BY 1) d
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = d.parent OFFSET 0) l
 WHERE g.ctid = l.tid`

@@ -198,6 +198,32 @@ func TestRestAroundARowThatCannotChange(t *testing.T) {
 	require.True(t, b.restDue())
 }
 
+// A loser that an operator's Retry lets run again goes on, though a sibling is locked and so its round
+// stays due. The round is forgotten once no other child lives.
+func TestRestLeavesWhatWasRetried(t *testing.T) {
+	b := newBench(t)
+	_, children := b.policedParent(3, &step.Join{Ended: 1, Cancel: true})
+	b.commit(newMark(), false, endOf(children[0], true))
+	stranger := b.begin()
+	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, children[2].ID)
+	got, err := b.CancelRest(t.Context(), newMark(), 0, 200)
+	require.NoError(t, err)
+	require.Equal(t, []int64{children[1].ID}, got.Cancelled)
+	require.Len(t, b.operate(store.Order{Verb: store.Retry}, children[1].ID).Changed, 1)
+	for range 2 {
+		got, err = b.CancelRest(t.Context(), newMark(), 0, 200)
+		require.NoError(t, err)
+		require.Empty(t, got.Cancelled)
+		require.True(t, b.restDue())
+	}
+	require.NoError(t, stranger.Rollback(t.Context()))
+	got, err = b.CancelRest(t.Context(), newMark(), 0, 200)
+	require.NoError(t, err)
+	require.Equal(t, []int64{children[2].ID}, got.Cancelled)
+	require.False(t, b.restDue())
+	require.Equal(t, "runnable", b.status(children[1].ID))
+}
+
 // A key goes on with its next row. The claim of a loser that executes under one is noted as lost,
 // since its step may still run. Recorded machines get a row in the history.
 func TestRestDoesWhatACancelDoes(t *testing.T) {
