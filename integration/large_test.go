@@ -234,7 +234,7 @@ func TestManyLargeStates(t *testing.T) {
 	c.Queues["default"] = quick(20)
 	eng := start(t, c)
 	var specs []fsm.Spec
-	for range tier.Pick(25, 50, 50) {
+	for range tier.Pick(25, 25, 50) { // the race detector makes several times as much of their bytes
 		specs = append(specs, m.New(strings.Repeat("large ", 150_000)))
 	}
 	for _, id := range insertAll(t, eng, specs) {
