@@ -16,7 +16,7 @@
 // its life has. Beside that:
 //
 //   - each feature has a check of its own;
-//   - invariants.go asks the tables, after each phase, what must hold whatever has happened;
+//   - invariants_test.go asks the tables, after each phase, what must hold whatever has happened;
 //   - every sweep of the GC is compared with what it had to keep;
 //   - in the end a month passes, and nothing is left.
 //

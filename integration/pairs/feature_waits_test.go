@@ -49,6 +49,7 @@ var _ = register(feature{
 		}
 	},
 	serve: func(r *rig) error { return r.sendTo("signal.got", word.With("go")) },
+	bound: func(l *engine.Limits) { l.Inbox++ }, // beside what another feature has sent
 })
 
 // The root's signal is kept for its key before it is there. To the others it is sent.
