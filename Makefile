@@ -13,7 +13,7 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser)
 
 .DEFAULT_GOAL := help
-.PHONY: help test ci checks download tests-sizes tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
+.PHONY: help test ci checks checks-static download tests-long tests-sizes tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
 	explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy drift migration \
 	cli atlas node tools release-check clean FORCE
 
@@ -50,9 +50,16 @@ checks: bin/withpg bin/tier ## Run what make ci runs after make test, on what is
 	@$(STAGE) format $(MAKE) --no-print-directory check-format check-comments
 	@$(STAGE) tools $(MAKE) --no-print-directory -j 4 tools
 	@$(STAGE) compile sh -c 'go list $(RACE) -export -deps -test $(RACED) >/dev/null'
-	@$(MAKE) --no-print-directory tests-race tests-sizes tests-alone tests-modules
-	@for check in check-tidy check-generated drift lint; do $(STAGE) $$check $(MAKE) --no-print-directory $$check || exit 1; done
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target tests-long checks-static
+	@$(MAKE) --no-print-directory tests-alone
 	@bin/tier report
+
+# Tests mostly wait, the linter computes: side by side they take little longer than one of them.
+tests-long: tests-race
+	@$(MAKE) --no-print-directory -j 1 tests-sizes tests-modules
+
+checks-static: bin/tier
+	@for check in check-tidy check-generated drift lint; do $(STAGE) $$check $(MAKE) --no-print-directory -j 1 $$check || exit 1; done
 
 # Goroutines meet in these packages.
 RACED := ./worker ./engine ./signal ./cluster ./entpgx ./dashboard ./integration
@@ -260,13 +267,10 @@ check-comments: ## Fail where a comment is wider than 100 columns
 	@! LC_ALL=C.UTF-8 grep -nE '^.{101,}$$' $$(grep -rL --include='*.go' '^// Code generated' $(SOURCES)) \
 		| grep -E '^[^:]+:[0-9]+:[[:blank:]]*//([^a-z]|$$)'
 
-# With the race detector, what make test has compiled serves.
 lint: bin/golangci-lint ## Hold the code to .golangci.yml, and to the ban on LISTEN/NOTIFY
-	GOFLAGS="$${GOFLAGS-} $(RACE)" bin/golangci-lint run ./...
-	cd integration/hosts && GOFLAGS="$${GOFLAGS-} $(RACE)" ../../bin/golangci-lint run --config ../../.golangci.yml ./...
-	cd telemetry && GOFLAGS="$${GOFLAGS-} $(RACE)" ../bin/golangci-lint run --config ../.golangci.yml ./...
-	cd integration/browser && ../../bin/golangci-lint run --config ../../.golangci.yml ./...
-	cd tools/release && ../../bin/golangci-lint run --config ../../.golangci.yml ./...
+	bin/golangci-lint run ./...
+	@for module in integration/hosts telemetry integration/browser tools/release; do \
+		(cd $$module && $(CURDIR)/bin/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
 	@! grep -rnIE --include='*.go' --include='*.sql' '$(NOTIFICATIONS)' $(filter-out bench,$(SOURCES)) migrations \
 		|| { echo "discovery is polling: LISTEN/NOTIFY is banned"; exit 1; }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// To a kit, time passes only by Advance. The clock of Postgres goes on, so hold moves all times that
-// are still to come away by what has passed since it did so last. However busy the machine is, what
-// is due in five seconds then is still due in five seconds. What somebody has set meanwhile moves by
-// what has passed since it was set.
+// To a kit, time passes only by Advance. The clock of Postgres goes on, so hold moves all times
+// that are still to come away by what has passed since it did so last. However busy the machine is,
+// what is due in five seconds then is still due in five seconds. What somebody has set meanwhile
+// moves by what has passed since it was set.
 
 // holdEvery is for how long the real clock may run on while a method works. So two things that are
 // due less than that apart may become due together.

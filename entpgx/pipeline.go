@@ -237,8 +237,8 @@ func severity(reported *pgconn.PgError) string {
 	return reported.Severity
 }
 
-// locate completes the error: which of the statements it is, whether anything was sent, and whether a
-// COMMIT would have followed.
+// locate completes the error: which of the statements it is, whether anything was sent, and whether
+// a COMMIT would have followed.
 func (e *StmtError) locate(conn *pgx.Conn, stmts []Stmt, sent bool) {
 	e.Sent = sent
 	// In exec and simple_protocol modes pgx reads once more after the connection broke, and reports

@@ -67,8 +67,8 @@ func (w *World) Rewind(id ID, from Copy, step, state string) bool {
 const Unconverted = "cannot become version "
 
 // Migrate brings a live instance that nobody executes to another version of its machine. All but
-// version, step and state stays: the visit, what it waits for, its pause, unless that is for a state
-// that could not be converted. What a stranger holds is left alone.
+// version, step and state stays: the visit, what it waits for, its pause, unless that is for a
+// state that could not be converted. What a stranger holds is left alone.
 func (w *World) Migrate(id ID, from, to Machine, step, state string) bool {
 	i := w.Get(id)
 	if i.Machine != from || i.Status.Terminal() || i.Status == Executing || w.held[id] {

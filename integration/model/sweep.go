@@ -121,8 +121,8 @@ type Retention struct {
 
 // Prune deletes instances past their retention, with their inboxes, and the oldest tombstones of
 // instances that have too many. A child of its parent's current round stays until the parent is due
-// itself, and those above it, whose joining steps may yet be retried or redriven. A node stays until
-// those behind it have begun. A parent stays until its last child has gone.
+// itself, and those above it, whose joining steps may yet be retried or redriven. A node stays
+// until those behind it have begun. A parent stays until its last child has gone.
 func (w *World) Prune(keep Retention) (instances, tombstones int) {
 	for {
 		gone := w.first(func(i *Instance) bool { return w.prunable(i, keep) })

@@ -116,7 +116,10 @@ func (r *rig) hold(ctx context.Context, v *visit) error {
 		return errors.Join(err, tx.Rollback(context.WithoutCancel(ctx)))
 	}
 	r.held.Go(func() {
-		time.Sleep(holdFor)
+		select {
+		case <-time.After(holdFor):
+		case <-ctx.Done():
+		}
 		_ = tx.Rollback(context.WithoutCancel(ctx))
 	})
 	return nil

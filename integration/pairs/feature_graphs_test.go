@@ -15,8 +15,8 @@ import (
 // graphNodes are the nodes of which the result of a graph is made.
 var graphNodes = []string{"a", "b", "c", "d"}
 
-// A graph: c waits for a and b, alarm for a failure of a, and d for the end of both. The alarm takes
-// the rest of the life as the others do, but its result is not counted.
+// A graph: c waits for a and b, alarm for a failure of a, and d for the end of both. The alarm
+// takes the rest of the life as the others do, but its result is not counted.
 var _ = register(feature{
 	name: "graph",
 	steps: func(r *rig) []fsm.StepDef[state, int] {

@@ -14,8 +14,8 @@ var (
 	letter = fsm.DeclareSignal[string]("letter")
 )
 
-// sendTo sends a signal to half of the instances that await it, so that others still wait when these
-// have ended.
+// sendTo sends a signal to half of the instances that await it, so that others still wait when
+// these have ended.
 func (r *rig) sendTo(step string, m fsm.Message) error {
 	var waiting []fsm.ID
 	for i, err := range r.eng.All(r.ctx, engine.Query{Filter: engine.Filter{Machine: unit.Name(), Step: step, Status: []fsm.Status{fsm.StatusAwaitingSignal}}}) {

@@ -34,8 +34,8 @@ var invariants = []invariant{
 	{kind: "a parent sleeps, and all its children have ended", query: `SELECT format('%s at %s', g.id, g.step) FROM gendurable.gen_durable g
 		WHERE g.status = 'awaiting_children' AND NOT ` + waitsForNodes + ` AND NOT EXISTS (
 			SELECT FROM gendurable.gen_durable k WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.joined IS NULL)`},
-	// A race that was restarted waits for all, and has no policy any more. A child that was retried has
-	// counted, and its next end does not.
+	// A race that was restarted waits for all, and has no policy any more. A child that was retried
+	// has counted, and its next end does not.
 	{kind: "a race sleeps, and a child has ended that it has not seen", query: `SELECT format('%s has seen %s, and not %s', g.id, g.state -> 'shown', k.id)
 		FROM gendurable.gen_durable g JOIN gendurable.gen_durable k ON k.parent_id = g.id AND k.parent_round = g.round AND k.finished_at IS NOT NULL
 		WHERE g.status = 'awaiting_children' AND g.step = 'race.next' AND g.wake_ended IS NOT NULL AND NOT coalesce(g.state -> 'shown' @> to_jsonb(k.id), false)`, not: "retry"},

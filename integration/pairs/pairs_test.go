@@ -1,7 +1,6 @@
 package pairs
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -77,11 +76,11 @@ func everything(seed uint64) (cases []Case) {
 }
 
 // TestPairs runs the generator's cases: a sample, and in make proof all pairs with all verbs and
-// faults. SEED chooses the sample, 0 any, and N is its size; FEATURES, VERBS and FAULTS list what is combined;
-// CASE runs one case.
+// faults. SEED chooses the sample, 0 any (as make proof does), and N is its size; FEATURES, VERBS
+// and FAULTS list what is combined; CASE runs one case.
 func TestPairs(t *testing.T) {
 	t.Parallel()
-	seed := uint64(tier.Size(t, "SEED", 1, 1, 1))
+	seed := uint64(tier.Size(t, "SEED", 1, 1, 0))
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano() % 1_000_000)
 	}
@@ -131,7 +130,7 @@ func TestPairs(t *testing.T) {
 				m.Lock()
 				failed++
 				m.Unlock()
-				t.Error(fmt.Sprintf("CASE=%s: %v\n%s", c, err, story))
+				t.Errorf("CASE=%s: %v\n%s", c, err, story)
 			}
 		})
 	}

@@ -88,8 +88,8 @@ func childOf(t *testing.T, k *durabletest.Kit, of fsm.ID, state string) fsm.RawI
 			return i
 		}
 	}
-	t.Fatalf("no child %q", state)
-	panic("unreachable")
+	require.Failf(t, "no such child", "%q", state)
+	return fsm.RawInstance{}
 }
 
 func decideAgain(t *testing.T) string {

@@ -126,9 +126,9 @@ func TestAdditionsJoinTheGraph(t *testing.T) {
 	}
 }
 
-// A decision that runs again, after a restart maybe, leads its edges anew. One that is there already
-// has had its effect, also where the node to which it leads has begun; any other edge to such a node
-// is refused.
+// A decision that runs again, after a restart maybe, leads its edges anew. One that is there
+// already has had its effect, also where the node to which it leads has begun; any other edge to
+// such a node is refused.
 func TestAdditionsThatAreThereAlready(t *testing.T) {
 	b := newBench(t)
 	for graph, fits := range map[string]bool{"a x b<x": true, "a x b": false} {

@@ -45,8 +45,8 @@ ORDER BY l.id`
 const retriedLoser = `(k.joined IS NOT NULL AND coalesce(k.errors @> jsonb_build_array(jsonb_build_object('kind', 'cancel', 'error', ` + lostText + `)), false))`
 
 // losersSQL locks the live children of due rounds, whose parents this transaction has locked. A
-// child that somebody has locked is left to a later sweep, and one that was retried goes on. $1 parents $2 their rounds $3 ids to
-// pass over $4 most rows
+// child that somebody has locked is left to a later sweep, and one that was retried goes on. $1
+// parents $2 their rounds $3 ids to pass over $4 most rows
 const losersSQL = `SELECT x.id, coalesce(x.partition_key, ''), x.status::text, coalesce(x.locked_by, ''), x.claim_token, x.parent_round < 0
 FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
 CROSS JOIN LATERAL (SELECT k.id, k.parent_round, k.partition_key, k.status, k.locked_by, k.claim_token FROM {s}.gen_durable k

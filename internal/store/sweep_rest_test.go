@@ -198,8 +198,8 @@ func TestRestAroundARowThatCannotChange(t *testing.T) {
 	require.True(t, b.restDue())
 }
 
-// A loser that an operator's Retry lets run again goes on, though a sibling is locked and so its round
-// stays due. The round is forgotten once no other child lives.
+// A loser that an operator's Retry lets run again goes on, though a sibling is locked and so its
+// round stays due. The round is forgotten once no other child lives.
 func TestRestLeavesWhatWasRetried(t *testing.T) {
 	b := newBench(t)
 	_, children := b.policedParent(3, &step.Join{Ended: 1, Cancel: true})

@@ -12,25 +12,27 @@ import (
 
 // event is a line of go test -json: see go doc test2json.
 type event struct {
-	Action     string
-	Package    string
-	ImportPath string // of build-output
-	Test       string
-	Elapsed    float64 // seconds
-	Output     string
+	Action  string  `json:"Action"`
+	Package string  `json:"Package"`
+	Test    string  `json:"Test"`
+	Elapsed float64 `json:"Elapsed"` // seconds
+	Output  string  `json:"Output"`
 }
 
 // timed is what a package or a top-level test took.
 type timed struct {
-	Name    string
-	Seconds float64
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"`
 }
 
 // outcome is what a run of go test did.
 type outcome struct {
-	Packages, Tests         []timed
-	Passed, Failed, Skipped int      // top-level tests
-	Figures                 []string // what tests logged behind "proof: "
+	Packages []timed  `json:"packages"`
+	Tests    []timed  `json:"tests"` // top-level ones, of which the next three count
+	Passed   int      `json:"passed"`
+	Failed   int      `json:"failed"`
+	Skipped  int      `json:"skipped"`
+	Figures  []string `json:"figures"` // what tests logged behind "proof: "
 }
 
 // condense reads what go test -json prints, and writes one line a package, all output of what

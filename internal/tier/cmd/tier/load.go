@@ -1,11 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"sync/atomic"
 )
 
 // spin is the argument with which the program is one busy loop.
@@ -42,19 +42,12 @@ func beside(n int, command []string) error {
 
 // loop is busy until its input ends.
 func loop() error {
-	ended := make(chan error)
+	var ended atomic.Bool
 	go func() {
-		_, err := os.Stdin.Read(make([]byte, 1))
-		ended <- err
+		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends
+		ended.Store(true)
 	}()
-	for {
-		select {
-		case err := <-ended:
-			if !errors.Is(err, io.EOF) {
-				return fmt.Errorf("wait for the end: %w", err)
-			}
-			return nil
-		default:
-		}
+	for !ended.Load() { //nolint:revive // to be busy is all that it is for
 	}
+	return nil
 }

@@ -3,7 +3,7 @@
 //	tier begin                   forget what earlier stages took
 //	tier stage name command…     run a command as a stage; what go test -json prints is condensed
 //	tier report                  print what the stages took, and the ten slowest packages and tests
-//	tier proof part command…     run a command as a part of make proof, and write its row of docs/proof.md
+//	tier proof part command…     run a part of make proof, and write its row of docs/proof.md
 //	tier proven                  fail unless every row of docs/proof.md is of this code
 //	tier beside n command…       run a command beside n busy loops
 //

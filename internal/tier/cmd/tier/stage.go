@@ -14,13 +14,15 @@ import (
 	"time"
 )
 
-// taken is what a stage took, a line of the log.
+// taken is what a stage took, a line of the log. The first line says only when the run began.
 type taken struct {
-	Stage   string
-	Elapsed time.Duration
-	CPU     time.Duration // of the command and all that it waited for, Postgres too
-	Largest int64         // bytes: the most memory that one of these processes held
-	Used    int64         // bytes: by how much the machine's available memory sank
+	Began   time.Time     `json:"began,omitzero"`
+	Stage   string        `json:"stage"`
+	Elapsed time.Duration `json:"elapsed"`
+	CPU     time.Duration `json:"cpu"`     // of the command and all that it waited for, Postgres too
+	Largest int64         `json:"largest"` // bytes: the most memory that one of these processes held
+	Used    int64         `json:"used"`    // bytes: by how much the machine's available memory sank
+
 	outcome
 }
 
@@ -31,8 +33,12 @@ func begin(log string) error {
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 		return fmt.Errorf("make room for the log: %w", err)
 	}
-	if err := os.WriteFile(log, nil, 0o644); err != nil {
-		return fmt.Errorf("empty the log: %w", err)
+	line, err := json.Marshal(taken{Began: time.Now()})
+	if err != nil {
+		return fmt.Errorf("encode when it began: %w", err)
+	}
+	if err := os.WriteFile(log, append(line, '\n'), 0o644); err != nil {
+		return fmt.Errorf("begin the log: %w", err)
 	}
 	return nil
 }
@@ -106,7 +112,7 @@ func report(to io.Writer, log string) error {
 	if err != nil {
 		return fmt.Errorf("read the log: %w", err)
 	}
-	var all, sum taken
+	var all, sum taken // stages may run side by side
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "stage\tseconds\tCPU\tlargest process\tmemory\t")
 	row := func(t taken) {
@@ -117,8 +123,12 @@ func report(to io.Writer, log string) error {
 		if err := json.Unmarshal([]byte(line), &t); err != nil {
 			return fmt.Errorf("read the log: %w", err)
 		}
+		if !t.Began.IsZero() {
+			sum.Elapsed = time.Since(t.Began)
+			continue
+		}
 		row(t)
-		sum.Elapsed, sum.CPU = sum.Elapsed+t.Elapsed, sum.CPU+t.CPU
+		sum.CPU += t.CPU
 		sum.Largest, sum.Used = max(sum.Largest, t.Largest), max(sum.Used, t.Used)
 		all.Packages, all.Tests = append(all.Packages, t.Packages...), append(all.Tests, t.Tests...)
 	}
