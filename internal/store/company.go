@@ -309,7 +309,11 @@ func (c *Company) sendSome(ctx context.Context, conn *pgx.Conn, seats []*seat) [
 	}
 	stmts, of := []entpgx.Stmt{clock(nil)}, []int{0} // the index of the seat, by statement
 	for i, one := range seats {
-		stmts = append(append(stmts, one.stmts...), clock(one.store.outside.begin))
+		for _, stmt := range one.stmts {
+			stmt.Ahead = false // the session has limits of its own, and the settings of the last do not hold for the others
+			stmts = append(stmts, stmt)
+		}
+		stmts = append(stmts, clock(one.store.outside.begin))
 		for range len(one.stmts) + 1 {
 			of = append(of, i)
 		}

@@ -76,20 +76,14 @@ func (c *companions) connections() int {
 	return c.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'company'`)
 }
 
-// poll lets all stores poll at a time, and returns their errors. Some are given up soon: on a fresh
-// connection a statement waits for locks before its transaction can say for how long.
-func (c *companions) poll(givenUp ...int) []error {
+// poll lets all stores poll at a time, and returns their errors.
+func (c *companions) poll() []error {
 	c.t.Helper()
 	errs := make([]error, len(c.stores))
 	var all sync.WaitGroup
 	for i, s := range c.stores {
 		all.Go(func() {
-			ctx, cancel := c.t.Context(), context.CancelFunc(func() {})
-			if slices.Contains(givenUp, i) {
-				ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
-			}
-			defer cancel()
-			got, err := s.Poll(ctx, []string{"q"}, []string{"m/1"}, nil)
+			got, err := s.Poll(c.t.Context(), []string{"q"}, []string{"m/1"}, nil)
 			if errs[i] = err; err == nil && got.Due["q"] > 0 {
 				errs[i] = fmt.Errorf("due in %v", got.Due["q"])
 			}
@@ -115,11 +109,17 @@ func (c *companions) lock(schema int) (unlock func()) {
 // have come late to the round.
 func (c *companions) together() {
 	c.t.Helper()
+	c.within(1)
+}
+
+// within is together for so many round trips.
+func (c *companions) within(want int) {
+	c.t.Helper()
 	before := c.wire.count()
 	require.Equal(c.t, make([]error, len(c.stores)), c.poll())
-	if trips := c.wire.count() - before; trips != 1 {
+	if trips := c.wire.count() - before; trips != want {
 		c.watch.SkipIfStood(gathers / 4)
-		require.Equal(c.t, 1, trips)
+		require.Equal(c.t, want, trips)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestPollsBesideSchemasThatFail(t *testing.T) {
 			unlock := c.lock(1)
 			c.exec(`ALTER SCHEMA p2 RENAME TO missing`)
 			for range 2 { // two faults at once: the first round tells them apart at the latest
-				errs := c.poll(1)
+				errs := c.poll()
 				require.NoError(t, errs[0])
 				require.Error(t, errs[1])
 				require.ErrorContains(t, errs[2], "does not exist")
@@ -172,7 +172,7 @@ func TestPollsBesideSchemasThatFail(t *testing.T) {
 			require.Equal(t, make([]error, 4), c.poll(), "by themselves")
 			c.stores[1].Recover()
 			c.stores[2].Recover()
-			c.poll()
+			c.within(2) // pgx prepares all statements of a round that failed anew
 			c.together()
 		})
 	}

@@ -3,6 +3,7 @@ package store_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -18,9 +20,9 @@ import (
 )
 
 // beside returns a bench on the same database, whose connections change configures.
-func (b bench) beside(change func(*pgxpool.Config)) bench {
+func (b bench) beside(change ...func(*pgxpool.Config)) bench {
 	b.t.Helper()
-	pool := pgtest.Pool(b.t, b.pool.Config().ConnString(), change)
+	pool := pgtest.Pool(b.t, b.pool.Config().ConnString(), change...)
 	return benchOn(b.t, pool)
 }
 
@@ -30,11 +32,33 @@ type interloper struct {
 	act   func()
 	acted atomic.Bool
 	sent  atomic.Int64
+	ahead atomic.Int64 // how many of them were no more than what has to go ahead of others
+
+	deadlocks atomic.Int64 // how many pipelines Postgres ended because of one
 }
+
+// on makes the connections of a pool tell the interloper what they send, and send nothing else.
+func (i *interloper) on(c *pgxpool.Config) {
+	c.ConnConfig.Tracer, c.ShouldPing = i, neverPing
+}
+
+// afresh forgets what has been counted so far.
+func (i *interloper) afresh() {
+	i.sent.Store(0)
+	i.ahead.Store(0)
+}
+
+// attempts returns how many pipelines there were, each counted once: on a connection that has not
+// met a pipeline's statements, its BEGIN and its settings are sent before the rest.
+func (i *interloper) attempts() int64 { return i.sent.Load() - i.ahead.Load() }
 
 func (i *interloper) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
 	i.sent.Add(1)
-	for _, q := range data.Batch.QueuedQueries {
+	queries := data.Batch.QueuedQueries
+	if len(queries) == 2 && strings.HasPrefix(queries[0].SQL, "BEGIN") && strings.HasPrefix(queries[1].SQL, "SELECT set_config") {
+		i.ahead.Add(1)
+	}
+	for _, q := range queries {
 		if i.act != nil && strings.Contains(q.SQL, i.text) && i.acted.CompareAndSwap(false, true) {
 			i.act()
 		}
@@ -43,7 +67,12 @@ func (i *interloper) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.
 }
 
 func (*interloper) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (*interloper) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func (i *interloper) TraceBatchEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchEndData) {
+	if pg, ok := errors.AsType[*pgconn.PgError](data.Err); ok && pg.Code == "40P01" {
+		i.deadlocks.Add(1)
+	}
+}
 
 func (i *interloper) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	i.sent.Add(1)
@@ -71,7 +100,7 @@ func TestPruneSparesTheRevived(t *testing.T) {
 func TestDeliverIsOneRoundTrip(t *testing.T) {
 	b := newBench(t)
 	count := &interloper{}
-	sender := b.beside(func(c *pgxpool.Config) { c.ConnConfig.Tracer, c.MaxConns = count, 1 })
+	sender := b.beside(count.on, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	id := b.keyed("k")
 	for _, to := range []store.Address{byID(id), byKey("k"), byID(1 << 40), byKey("nobody's")} {
 		_, _ = sender.Deliver(t.Context(), to, deduped("go", "evt"), cap10) // prepares the statements

@@ -78,7 +78,7 @@ func TestDeliverOrInsertAtAKeyThatOutlivesItsOccupant(t *testing.T) {
 func TestDeliverOrInsertIsOneRoundTrip(t *testing.T) {
 	b := newBench(t)
 	count := &interloper{}
-	sender := b.beside(func(c *pgxpool.Config) { c.ConnConfig.Tracer, c.MaxConns = count, 1 })
+	sender := b.beside(count.on, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	for i, fresh := range []bool{true, true, true, false} {
 		if fresh {
 			b.exec(`DELETE FROM gendurable.gen_durable`)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/store"
@@ -211,13 +210,13 @@ func TestPruneNarrowsALockDown(t *testing.T) {
 func TestPruneSkipsWhatIsLocked(t *testing.T) {
 	b := newBench(t)
 	count := &interloper{}
-	sweeper := b.beside(func(c *pgxpool.Config) { c.ConnConfig.Tracer = count })
-	count.sent.Store(0)
+	sweeper := b.beside(count.on)
+	count.afresh()
 	held := []int64{b.ended("done", 30, "", ""), b.ended("done", 30, "", "")}
 	stranger := b.begin()
 	b.inTx(stranger, `SELECT FROM gendurable.gen_durable FOR NO KEY UPDATE`)
 	require.Equal(t, store.Pruned{}, sweeper.prune(aDay))
-	require.EqualValues(t, 6, count.sent.Load())
+	require.EqualValues(t, 6, count.attempts())
 
 	b.ended("done", 30, "", "")
 	require.Equal(t, store.Pruned{Instances: 1}, sweeper.prune(aDay))
