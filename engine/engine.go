@@ -153,30 +153,32 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	case StateCreated:
 	}
 	// This check comes first, since all others go through the same proxy.
-	if err := e.checkPooler(ctx); err != nil {
+	if err := e.onASession(ctx, e.checkPooler); err != nil {
 		return err
 	}
 	defer e.explain(ctx, e.toStart(), &err)
-	if err := e.store.Locate(ctx); err != nil {
+	if err := e.onASession(ctx, e.store.Locate); err != nil {
 		return err
 	}
-	if err := migrations.Check(ctx, e.config.Driver, e.config.Schema); err != nil {
+	current := func(ctx context.Context) error { return migrations.Check(ctx, e.config.Driver, e.config.Schema) }
+	if err := e.onASession(ctx, current); err != nil {
 		if _, wrong := errors.AsType[*migrations.SchemaError](err); wrong {
 			return fmt.Errorf("%w: %w", ErrSchema, err)
 		}
 		return err
 	}
-	if err := e.checkRights(ctx); err != nil {
+	if err := e.onASession(ctx, e.checkRights); err != nil {
 		return err
 	}
-	if err := e.warn(ctx); err != nil {
+	if err := e.onASession(ctx, e.warn); err != nil {
 		return err
 	}
 	if err := e.store.NoteKeeping(ctx); err != nil {
 		// The polls note it later, and hand over what inserts have not taken.
 		e.config.Logger.LogAttrs(ctx, slog.LevelDebug, "cannot look whether signals are kept", slog.Any("error", err))
 	}
-	if err := e.storeDeclared(ctx, time.Time{}); err != nil {
+	declare := func(ctx context.Context) error { return e.storeDeclared(ctx, time.Time{}) }
+	if err := e.onASession(ctx, declare); err != nil {
 		if e.worker == nil || !repeatable(err) || ctx.Err() != nil {
 			return err
 		}

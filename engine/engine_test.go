@@ -166,6 +166,26 @@ func TestStartWithoutADatabase(t *testing.T) {
 	require.NotErrorIs(t, err, engine.ErrSchema)
 }
 
+// The server has ended the session that the pool gives out, as it does with one that was idle.
+func TestStartOnASessionThatHasEnded(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	pool := pgtest.Pool(t, url, func(c *pgxpool.Config) {
+		c.MaxConns = 2
+		c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // as right after its use
+	})
+	e := open(t, pool, rarely)
+	killer := pgtest.Pool(t, url)
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	pid := conn.Conn().PgConn().PID()
+	conn.Release()
+	_, err = killer.Exec(t.Context(), `SELECT pg_terminate_backend($1, 60000)`, pid)
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context()))
+	require.NoError(t, e.Stop(context.Background()))
+}
+
 // journal is a log that a test reads.
 type journal struct {
 	mu   sync.Mutex

@@ -66,6 +66,21 @@ func pause(ctx context.Context, n int) bool {
 	return pace.Sleep(ctx, pace.Backoff(n, patientLeast, patientMost))
 }
 
+// startSessions is on how many sessions Start tries each of its checks.
+const startSessions = 5
+
+// onASession carries out a check of Start's, on another session if the first has ended: a pool may
+// give out one that the server has just ended, for its idleness say. No other fault is repeated.
+// Where nobody answers, Start fails at once, for whoever called it to decide.
+func (e *Engine) onASession(ctx context.Context, check func(context.Context) error) error {
+	for n := 1; ; n++ {
+		err := check(ctx)
+		if n == startSessions || !store.IsSessionOver(err) || !pause(ctx, n) {
+			return err
+		}
+	}
+}
+
 // repeatable reports whether an error is a fault that passes, and no answer.
 func repeatable(err error) bool { return store.Classify(err) == store.FaultTransient && !isAnswer(err) }
 

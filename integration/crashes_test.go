@@ -61,7 +61,7 @@ func TestAKilledProcessesStepsRunAgainElsewhere(t *testing.T) {
 	keyed := insert(t, s.eng, deedMachine.New(deed{Name: "keyed", Gate: "go"}).PartitionKey("k"))
 	s.until(2)
 	first.kill()
-	second := spawn(t, role{URL: s.url, Lease: short()})
+	second := spawn(t, role{URL: s.url}) // only the lease of who is gone has to be waited for
 	s.until(4)
 	s.open("go")
 	allDone(t, s.eng, id, keyed)

@@ -92,6 +92,10 @@ var holds = []hold{
 		s.work()
 		s.within(`SELECT FROM gendurable.schedules WHERE name = 'held' FOR UPDATE`)
 	}},
+	{name: "the row of a schedule, by a process that stands still", slots: 3, within: patience / 2, begin: func(s *stage) {
+		s.config.Schedules = []engine.Schedule{engine.Every("tick", time.Second, errandMachine.New(errand{Mark: "to be fired"}))}
+		standStill(s, "to be fired", s.config.Queues)
+	}},
 	{name: "the rows of paused queues", slots: 3, begin: func(s *stage) {
 		_, err := s.host.Admin().PauseQueue(s.Context(), "third")
 		require.NoError(s, err)
@@ -385,7 +389,7 @@ func unanswered(s *stage) {
 
 // frozen makes a process stand still in the middle of the answer to its claim, which is too large
 // for the buffers on the way.
-func frozen(s *stage) { standStill(s, padded(24)) }
+func frozen(s *stage) { claimAndStandStill(s, padded(24)) }
 
 // cutOff is frozen, and then the network forgets the connections of the process. So the server
 // knows that it is gone, and what waits behind its claims for a partition key goes on, too.
@@ -394,7 +398,7 @@ func cutOff(s *stage) {
 	for i := range specs {
 		specs[i] = specs[i].PartitionKey(fmt.Sprint("frozen ", i))
 	}
-	c := standStill(s, specs)
+	c := claimAndStandStill(s, specs)
 	for i := range specs {
 		s.beside = append(s.beside, s.insert(keyed(fmt.Sprint("frozen ", i), 1)...)...)
 	}
@@ -410,15 +414,19 @@ func padded(n int) (specs []fsm.Spec) {
 	return specs
 }
 
-// standStill starts a process that stands still from the middle of the answer to its claim of these
-// instances.
-func standStill(s *stage, specs []fsm.Spec) *clog {
+// claimAndStandStill starts a process that stands still from the middle of the answer to its claim
+// of these instances.
+func claimAndStandStill(s *stage, specs []fsm.Spec) *clog {
 	s.beside = s.insert(specs...)
-	c := newClog(s.T, s.url, "bytes 0")
+	return standStill(s, "bytes 0", map[string]engine.Queue{"default": quick(len(specs))})
+}
+
+// standStill starts a process that stands still from the answer on in which a mark occurs.
+func standStill(s *stage, mark string, queues map[string]engine.Queue) *clog {
+	c := newClog(s.T, s.url, mark)
 	config := s.config
 	config.Pool = pgtest.Pool(s.T, c.url)
-	config.Queues = map[string]engine.Queue{"default": quick(len(specs))}
-	config.Schedules = nil // it would hold the schedule's row, if it stood still in the middle of a firing
+	config.Queues = queues
 	eng, err := engine.New(config)
 	require.NoError(s, err)
 	require.NoError(s, eng.Start(s.Context()))
@@ -431,7 +439,7 @@ func standStill(s *stage, specs []fsm.Spec) *clog {
 	select {
 	case <-c.stuck:
 	case <-time.After(patience):
-		require.Fail(s, "it claimed nothing")
+		require.Fail(s, "nothing has answered with the mark")
 	}
 	return c
 }

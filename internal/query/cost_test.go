@@ -100,7 +100,7 @@ CROSS JOIN LATERAL (SELECT ` + handColumns + ` FROM gendurable.gen_durable g WHE
 WHERE w.fits OR w.visited = $3
 ORDER BY w.id DESC LIMIT $4::int`
 	handSettings = `SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
-  set_config('idle_in_transaction_session_timeout', '60s', true), set_config('enable_seqscan', 'off', true),
+  set_config('idle_in_transaction_session_timeout', '10s', true), set_config('enable_seqscan', 'off', true),
   set_config('enable_bitmapscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
   set_config('datestyle', 'ISO', true)`
 )

@@ -151,6 +151,19 @@ func lostConnection(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
+// IsSessionOver reports whether the session has ended, or its connection broken, under a statement.
+// It does not say that of a session that never began.
+func IsSessionOver(err error) bool {
+	var dial *pgconn.ConnectError
+	if Classify(err) != FaultTransient || errors.As(err, &dial) {
+		return false
+	}
+	if pg := reported(err); pg != nil {
+		return hasClass(pg.Code, "08", "25P03", "57P")
+	}
+	return lostConnection(err) || pgconn.SafeToRetry(err) // the latter: it was found closed
+}
+
 // MayNeverPass reports whether one entry may itself cause an error that is retried, at every
 // attempt: it may run into a time limit or a lock each time, take too much memory, or call a
 // function that a host's trigger misses. Others should not wait behind it. No entry causes

@@ -45,6 +45,23 @@ var faults = []struct {
 	}},
 }
 
+func TestSessionsThatAreOver(t *testing.T) {
+	t.Parallel()
+	over := func(code string) bool { return store.IsSessionOver(fmt.Errorf("look: %w", &pgconn.PgError{Code: code})) }
+	for _, code := range []string{"57P01", "57P05", "08006", "25P03"} {
+		require.True(t, over(code), code)
+	}
+	for _, code := range []string{"55P03", "57014", "25006", "42P01", "53300"} {
+		require.False(t, over(code), code)
+	}
+	require.True(t, store.IsSessionOver(io.ErrUnexpectedEOF))
+	require.False(t, store.IsSessionOver(context.DeadlineExceeded))
+	require.False(t, store.IsSessionOver(nil))
+	_, err := pgconn.Connect(t.Context(), "postgres://127.0.0.1:1/none?sslmode=disable&connect_timeout=5")
+	require.Error(t, err)
+	require.False(t, store.IsSessionOver(err), "nobody answers")
+}
+
 func TestClassifyServerErrors(t *testing.T) {
 	t.Parallel()
 	for _, f := range faults {

@@ -112,7 +112,7 @@ const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 // engine (T40) and settings that let the planner leave the one good plan of the batch statements.
 // Postgres plans those once, perhaps on an empty table, and the plan must hold on a full one (T98).
 const settingsSQL = `SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
-  set_config('idle_in_transaction_session_timeout', '60s', true), set_config('enable_seqscan', 'off', true),
+  set_config('idle_in_transaction_session_timeout', '` + idleLimit + `', true), set_config('enable_seqscan', 'off', true),
   set_config('enable_bitmapscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
   set_config('datestyle', 'ISO', true),
   ` + untimed
@@ -140,6 +140,10 @@ const (
 	// statementLimit ends a statement that a broken disk or a lost plan has made endless. The caller
 	// retries.
 	statementLimit = "60s"
+	// idleLimit ends a session whose process stands still between two round trips of a transaction, and
+	// holds its locks: the row of a schedule that it fires, say. It is long for a process that lives:
+	// between two round trips that only arranges what it sends. One that exceeds it tries again.
+	idleLimit = "10s"
 )
 
 // transaction sends statements as one transaction, in one pipeline and so one round trip.
