@@ -97,7 +97,7 @@ download:
 steady: bin/withpg bin/tier ## Show that no test decides by time: three times make test beside LOAD=10 busy loops, or PKG=./package twenty times
 	@bin/tier begin
 	@for run in $(if $(PKG),once,1 2 3); do $(STAGE) "beside a load, run $$run" bin/tier beside $(or $(LOAD),10) \
-		bin/withpg $(GOTEST) -short -p 6 -parallel 16 -timeout 30m $(if $(PKG),-count=20 $(PKG),-count=1 ./...) || exit 1; done
+		bin/withpg $(GOTEST) -short -p 4 -parallel 8 -timeout 40m $(if $(PKG),-count=20 $(PKG),-count=1 ./...) || exit 1; done
 	@bin/tier report
 
 postgres: bin/withpg ## Install what is missing of Postgres and PgBouncer, as root by apt-get
