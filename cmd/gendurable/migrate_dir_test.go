@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -16,6 +17,7 @@ import (
 // revision table of its own.
 func TestMigrateDir(t *testing.T) {
 	t.Parallel()
+	tier.Needs(t, tier.CI) // it needs the Atlas CLI
 	h := &host{t: t, url: pgtest.Database(t)}
 	h.pool = pgtest.Pool(t, h.url)
 	repository := t.TempDir()
