@@ -47,7 +47,9 @@ var faults = []struct {
 
 func TestSessionsThatAreOver(t *testing.T) {
 	t.Parallel()
-	over := func(code string) bool { return store.IsSessionOver(fmt.Errorf("look: %w", &pgconn.PgError{Code: code})) }
+	over := func(code string) bool {
+		return store.IsSessionOver(fmt.Errorf("look: %w", &pgconn.PgError{Code: code}))
+	}
 	for _, code := range []string{"57P01", "57P05", "08006", "25P03"} {
 		require.True(t, over(code), code)
 	}
