@@ -94,7 +94,7 @@ var holds = []hold{
 	}},
 	{name: "the row of a schedule, by a process that stands still", slots: 3, within: patience / 2, begin: func(s *stage) {
 		s.config.Schedules = []engine.Schedule{engine.Every("tick", time.Second, errandMachine.New(errand{Mark: "to be fired"}))}
-		standStill(s, "to be fired", s.config.Queues)
+		standStill(s, "to be fired", s.config.Schedules, s.config.Queues)
 	}},
 	{name: "the rows of paused queues", slots: 3, begin: func(s *stage) {
 		_, err := s.host.Admin().PauseQueue(s.Context(), "third")
@@ -418,15 +418,16 @@ func padded(n int) (specs []fsm.Spec) {
 // of these instances.
 func claimAndStandStill(s *stage, specs []fsm.Spec) *clog {
 	s.beside = s.insert(specs...)
-	return standStill(s, "bytes 0", map[string]engine.Queue{"default": quick(len(specs))})
+	return standStill(s, "bytes 0", nil, map[string]engine.Queue{"default": quick(len(specs))})
 }
 
-// standStill starts a process that stands still from the answer on in which a mark occurs.
-func standStill(s *stage, mark string, queues map[string]engine.Queue) *clog {
+// standStill starts a process with some schedules and queues, which stands still from the answer on
+// in which a mark occurs.
+func standStill(s *stage, mark string, schedules []engine.Schedule, queues map[string]engine.Queue) *clog {
 	c := newClog(s.T, s.url, mark)
 	config := s.config
 	config.Pool = pgtest.Pool(s.T, c.url)
-	config.Queues = queues
+	config.Schedules, config.Queues = schedules, queues
 	eng, err := engine.New(config)
 	require.NoError(s, err)
 	require.NoError(s, eng.Start(s.Context()))
