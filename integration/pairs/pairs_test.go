@@ -80,9 +80,9 @@ func everything(seed uint64) (cases []Case) {
 	return cases
 }
 
-// TestPairs runs the generator's cases: a sample, and in make proof all pairs with each verb and each
-// fault. SEED chooses the sample, 0 any (as make proof does), and N is its size; FEATURES, VERBS
-// and FAULTS list what is combined; CASE runs one case.
+// TestPairs runs the generator's cases: a sample, and in make proof all pairs with each verb and
+// each fault. SEED chooses the sample, 0 any (as make proof does), and N is its size; FEATURES,
+// VERBS and FAULTS list what is combined; CASE runs one case.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	seed := uint64(tier.Size(t, "SEED", 1, 1, 0))

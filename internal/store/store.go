@@ -140,9 +140,10 @@ const (
 	// statementLimit ends a statement that a broken disk or a lost plan has made endless. The caller
 	// retries.
 	statementLimit = "60s"
-	// idleLimit ends a session whose process stands still between two round trips of a transaction, and
-	// holds its locks: the row of a schedule that it fires, say. It is long for a process that lives:
-	// between two round trips that only arranges what it sends. One that exceeds it tries again.
+	// idleLimit ends a session whose process stands still between two round trips of a transaction,
+	// and holds its locks: the row of a schedule that it fires, say. It is long for a process that
+	// lives: between two round trips that only arranges what it sends. One that exceeds it tries
+	// again.
 	idleLimit = "10s"
 )
 
