@@ -314,10 +314,9 @@ func TestPagesWithAPlaceDown(t *testing.T) {
 	require.Eventually(t, func() bool {
 		o = townOverview{}
 		w.api("/api/overview", &o)
-		return len(o.Lacks) == 1
+		return len(o.Lacks) == 1 && o.Places[2].Down == "Place 2 does not answer." // not only late, as a busy machine may be
 	}, patience, 100*time.Millisecond)
 	require.Equal(t, int64(2), o.Counts["runnable"])
-	require.Equal(t, "Place 2 does not answer.", o.Places[2].Down)
 	require.Equal(t, int64(1), o.Places[1].Counts["runnable"])
 	for _, path := range append([]string{"/machine?name=shop", "/suggest", "/find?q=nothing"}, allPages...) {
 		if path == "/suggest" || strings.HasPrefix(path, "/find") {
