@@ -64,6 +64,6 @@ func Size(t testing.TB, variable string, short, ci, proof int) int {
 func Needs(t testing.TB, least Tier) {
 	t.Helper()
 	if Current() < least {
-		t.Skip("runs in ", least)
+		t.Skipf("runs in %s", least)
 	}
 }
