@@ -14,7 +14,7 @@ NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/
 
 .DEFAULT_GOAL := help
 .PHONY: help test ci checks checks-static download tests-long tests-sizes tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
-	explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy drift migration \
+	sql explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy drift migration \
 	cli atlas node tools release-check clean FORCE
 
 help: ## List the targets
@@ -223,6 +223,9 @@ charts: bin/bench ## Draw charts of a file of results: make charts JSON=file INT
 	bin/bench chart "$(JSON)" "$(INTO)"
 
 # Tables of that size belong on a disk, not into memory.
+sql: ## Print a statement whole, as it is sent: NAME=commit; without NAME, list the names
+	@cd internal/store/testdata/sql && $(if $(NAME),cat "$$(tr ' ' _ <<<'$(NAME)').sql",ls | sed -n 's/\.sql$$//p')
+
 explain: bin/withpg ## Run the statements on large tables, bound the buffers that they touch, and write docs/plans: ROWS=1000000
 	TMPDIR=$${TMPDIR:-/tmp} PLAN_PAGES=$(CURDIR)/docs/plans PLAN_ROWS=$(or $(ROWS),1000000) bin/withpg go test -count=1 -timeout 120m -v -run TestPlansHold ./internal/store
 	TMPDIR=$${TMPDIR:-/tmp} PLAN_ROWS=$(or $(ROWS),1000000) bin/withpg go test -count=1 -timeout 120m -v -run TestPagesTouchFewBuffers ./dashboard

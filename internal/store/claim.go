@@ -71,7 +71,7 @@ import (
 // $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8
 // $9 place in the order to look behind $10 whether to move blocked rows. act: 0 claimed, 1 behind
 // its key, 2 aside, 3 brought forward, 4 blocked and moved, NULL none.
-var claimSQL = `WITH RECURSIVE level(p, at, id) AS (
+var claimSQL = named("claim", `WITH RECURSIVE level(p, at, id) AS (
   SELECT -32769, '-infinity'::timestamptz, 0::bigint
   UNION ALL
   SELECT n.* FROM level CROSS JOIN LATERAL (
@@ -115,7 +115,7 @@ keyed AS MATERIALIZED (
 probe AS MATERIALIZED (
   SELECT k, first, b.id AS busy, h.id AS head FROM keyed
   LEFT JOIN LATERAL (SELECT g.id FROM {s}.gen_durable g WHERE g.partition_key = k AND g.status = 'executing' LIMIT 1) b ON true
-  LEFT JOIN LATERAL ` + headOf("k", "$1", "statement_timestamp()") + ` h ON b.id IS NULL),
+  LEFT JOIN LATERAL `+headOf("k", "$1", "statement_timestamp()")+` h ON b.id IS NULL),
 held AS MATERIALIZED (
   SELECT a.id, a.ctid AS tid, a.pick_lane, a.status, a.priority, a.eligible_at FROM {s}.gen_durable a
   WHERE a.id = ANY(ARRAY(SELECT coalesce(busy, head) FROM probe WHERE busy IS NOT NULL OR head <> first))
@@ -163,7 +163,7 @@ SELECT length(set_config('gendurable.claimed', coalesce(sum.ids::text, '{}'), fa
         AND g.priority = level.p AND g.eligible_at > statement_timestamp()
       ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint,
   sum.claimed, l.priority, l.eligible_at, l.id
-FROM sum LEFT JOIN todo l ON l.act = 0 AND l.n = sum.claimed`
+FROM sum LEFT JOIN todo l ON l.act = 0 AND l.n = sum.claimed`)
 
 // ClaimParams defines what to claim.
 type ClaimParams struct {
@@ -287,18 +287,18 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (out Claimed, err erro
 	err = s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		pass := apart.ids()
 		p.pass = pass
-		pick := func(out *Claimed) entpgx.Stmt { return s.stmt("claim", claimSQL, out.readPick, p.args()...) }
+		pick := func(out *Claimed) entpgx.Stmt { return s.stmt(claimSQL, out.readPick, p.args()...) }
 		switch {
 		case len(pass) > 0 && p.Gated:
 			pick = func(out *Claimed) entpgx.Stmt {
-				return s.stmt("claim others gated", gatedOthersSQL, out.readPick, append(p.args(), pass)...)
+				return s.stmt(gatedOthersSQL, out.readPick, append(p.args(), pass)...)
 			}
 		case len(pass) > 0:
 			pick = func(out *Claimed) entpgx.Stmt {
-				return s.stmt("claim others", claimOthersSQL, out.readPick, append(p.args(), pass)...)
+				return s.stmt(claimOthersSQL, out.readPick, append(p.args(), pass)...)
 			}
 		case p.Gated:
-			pick = func(out *Claimed) entpgx.Stmt { return s.stmt("claim gated", gatedSQL, out.readPick, p.args()...) }
+			pick = func(out *Claimed) entpgx.Stmt { return s.stmt(gatedSQL, out.readPick, p.args()...) }
 		}
 		out, err = s.claimOnce(ctx, conn.Conn(), &p, pick)
 		if !blames(err) || collided(err) || unknown(err) {

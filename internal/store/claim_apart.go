@@ -34,27 +34,27 @@ func claimRows(among string) string {
 		"\n  UNION ALL SELECT tid, id, NULL, 3, 1, priority, eligible_at FROM held WHERE pick_lane = 1", "",
 		"a.pick_lane <> 1 AND (a.priority", "(a.priority",
 		"(WHERE unsettled IS NOT NULL) AS", "(WHERE unsettled IS NOT NULL)\n      || ARRAY(SELECT p.k FROM probe p JOIN held h ON h.id = p.head WHERE h.pick_lane = 1) AS",
-	).Replace(claimSQL)
+	).Replace(claimSQL.text)
 }
 
 // claimOthersSQL is claimSQL beside rows that are set apart. $11 their ids
-var claimOthersSQL = claimRows("AND g.id <> ALL($11::bigint[])")
+var claimOthersSQL = named("claim others", claimRows("AND g.id <> ALL($11::bigint[])"))
 
 // claimSomeSQL is claimSQL for the rows with given ids. coalesce() hides the status of the window's
 // rows from the partial indexes, of which one would lead to all due rows of the queue: only the
 // primary key is left (T98). $11 their ids
-var claimSomeSQL = strings.ReplaceAll(claimRows("AND g.id = ANY($11::bigint[])"),
+var claimSomeSQL = named("claim some", strings.ReplaceAll(claimRows("AND g.id = ANY($11::bigint[])"),
 	"AS known\n    FROM {s}.gen_durable g\n    WHERE g.queue = $1 AND g.status = 'runnable'",
-	"AS known\n    FROM {s}.gen_durable g\n    WHERE g.queue = $1 AND coalesce(g.status = 'runnable', false)")
+	"AS known\n    FROM {s}.gen_durable g\n    WHERE g.queue = $1 AND coalesce(g.status = 'runnable', false)"))
 
 // windowSQL lists the rows at which claimOthersSQL looks, most urgent first, and locks none. $1
 // queue $2 window $3 machines $4 $5 $6 place $7 ids to pass over
-var windowSQL = func() string {
-	window, _, _ := strings.Cut(claimOthersSQL, ",\nkeyed AS")
+var windowSQL = named("claim window", func() string {
+	window, _, _ := strings.Cut(claimOthersSQL.text, ",\nkeyed AS")
 	return strings.NewReplacer(" FOR NO KEY UPDATE OF g SKIP LOCKED", "", "$4::text[]", "$3::text[]", "$7::int", "$4::int",
 		"$8::timestamptz", "$5::timestamptz", "$9::bigint", "$6::bigint", "$11::bigint[]", "$7::bigint[]").Replace(window) +
 		"\nSELECT w.id FROM seen w ORDER BY w.priority, w.eligible_at, w.id"
-}()
+}())
 
 // claimAgain is in how long a claim is worth repeating that narrowed down and met no culprit: it
 // was claimed or locked by somebody else meanwhile.
@@ -67,7 +67,7 @@ func (s *Store) claimApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, 
 	var window []int64
 	args := append([]any{p.Queue, p.Window, p.Machines}, p.After.args()...)
 	err := s.pipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{
-		s.stmt("claim window", windowSQL, readIDs(&window), append(args, pass)...)})...)
+		s.stmt(windowSQL, readIDs(&window), append(args, pass)...)})...)
 	if err != nil {
 		return out, err
 	}
@@ -105,9 +105,9 @@ func (s *Store) claimSome(ctx context.Context, conn *pgx.Conn, p *ClaimParams, i
 	some.off = true
 	return s.claimOnce(ctx, conn, &some, func(out *Claimed) entpgx.Stmt {
 		if p.Gated {
-			return s.stmt("claim some gated", gatedSomeSQL, out.readPick, append(p.args(), ids)...)
+			return s.stmt(gatedSomeSQL, out.readPick, append(p.args(), ids)...)
 		}
-		return s.stmt("claim some", claimSomeSQL, out.readPick, append(p.args(), ids)...)
+		return s.stmt(claimSomeSQL, out.readPick, append(p.args(), ids)...)
 	}, before...)
 }
 

@@ -48,9 +48,9 @@ func (s *Store) look(p *ClaimParams, out *Claimed, before ...entpgx.Stmt) []entp
 			return err
 		}
 	}
-	settings := s.stmt("claim settings", claimSettingsSQL, read(nil, &fencing, &out.Unsettled, nil), statementLimit)
+	settings := s.stmt(claimSettingsSQL, read(nil, &fencing, &out.Unsettled, nil), statementLimit)
 	if p.Gated {
-		settings = s.stmt("gated settings", gatedSettingsSQL, read(nil, &fencing, &out.Unsettled, &lined, nil), statementLimit)
+		settings = s.stmt(gatedSettingsSQL, read(nil, &fencing, &out.Unsettled, &lined, nil), statementLimit)
 	}
 	if p.Committed != nil && !p.Gated && p.Limit >= toldLeast {
 		read := settings.Read
@@ -62,20 +62,20 @@ func (s *Store) look(p *ClaimParams, out *Claimed, before ...entpgx.Stmt) []entp
 			return err
 		}
 	}
-	stmts := append(make([]entpgx.Stmt, 0, 6), s.stmt("begin", beginSQL, nil), settings)
+	stmts := append(make([]entpgx.Stmt, 0, 6), s.stmt(beginSQL, nil), settings)
 	return append(append(stmts, before...),
-		s.stmt("claim read", takenSQL, func(rows pgx.Rows) error { return out.readTaken(rows, p.Queue, fencing, lined) }, p.Worker, most),
-		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims, awaited) }, awaited, awaitedMost+1),
-		s.stmt("commit", `COMMIT`, nil))
+		s.stmt(takenSQL, func(rows pgx.Rows) error { return out.readTaken(rows, p.Queue, fencing, lined) }, p.Worker, most),
+		s.stmt(inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims, awaited) }, awaited, awaitedMost+1),
+		s.stmt(endSQL, nil))
 }
 
 // claimSettingsSQL is to the two statements that read claims what settingsSQL is to others, and
 // returns what of the claim is not in its rows. $1 statement_timeout
-const claimSettingsSQL = `SELECT set_config('statement_timeout', $1, true) || set_config('enable_seqscan', 'off', true) ||
+var claimSettingsSQL = named("claim settings", `SELECT set_config('statement_timeout', $1, true) || set_config('enable_seqscan', 'off', true) ||
     set_config('enable_bitmapscan', 'off', true) || set_config('plan_cache_mode', 'force_generic_plan', true) ||
     set_config('jit', 'off', true) || set_config('datestyle', 'ISO', true) IS NULL,
   ARRAY(SELECT unnest(current_setting('gendurable.fencing')::bigint[])), current_setting('gendurable.unsettled')::text[],
-  ` + untimed
+  `+untimed)
 
 // takenSQL reads the claimed rows. One that has changed hands since the claim (an operator has
 // cancelled it) is left out. One that has even come back to this worker, by another claim, comes
@@ -91,7 +91,7 @@ const claimSettingsSQL = `SELECT set_config('statement_timeout', $1, true) || se
 // which also noted its claim if it was taken away; and this statement's snapshot is later than the
 // claim's commit. (The claim's own snapshot would not do. It may be older than another claim of the
 // key that came, and was cancelled, while this one was held up on its way to the index.)
-const takenSQL = `SELECT g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN octet_length(g.state) <= $2::int THEN g.state END, g.attempt,
+var takenSQL = named("claim read", `SELECT g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN octet_length(g.state) <= $2::int THEN g.state END, g.attempt,
   g.crashes, g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round, g.timed_out,
   g.inserted_at, CASE WHEN octet_length(g.dropped) <= $2::int THEN g.dropped END, g.has_dropped, g.deadline,
   (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint, g.labels, g.trace, g.eligible_at,
@@ -104,13 +104,13 @@ FROM (
     CASE WHEN (x.round = x.visit OR x.join_round = x.visit) AND pg_column_size(x.dropped) <= $2::int THEN x.dropped::text END AS dropped, x.deadline, x.labels, x.trace,
     x.eligible_at, x.status, x.locked_by, x.gate, x.place, x.retain, coalesce(x.join_round, 0) AS join_round, x.node
   FROM {s}.gen_durable x WHERE x.id = ANY((SELECT current_setting('gendurable.claimed')::bigint[])::bigint[]) OFFSET 0) g
-WHERE g.status = 'executing' AND g.locked_by = $1`
+WHERE g.status = 'executing' AND g.locked_by = $1`)
 
 // inboxSQL reads the awaited signals of the claimed rows. It is later than the claim, since a
 // statement that waited for a row would pair it with the inbox of before (T7). If the awaited
 // signals of an instance together exceed its share, the first one over it comes without its
 // payload, as a mark. $1 most bytes $2 most signals of one instance
-const inboxSQL = `SELECT g.id, q.id, q.name, CASE WHEN q.through <= $1::int THEN q.payload END, coalesce(q.dedup_key, ''), q.inserted_at, q.trace
+var inboxSQL = named("claim inbox", `SELECT g.id, q.id, q.name, CASE WHEN q.through <= $1::int THEN q.payload END, coalesce(q.dedup_key, ''), q.inserted_at, q.trace
 FROM {s}.gen_durable g CROSS JOIN LATERAL (
   SELECT p.*, sum(p.size) OVER (ORDER BY p.id ROWS UNBOUNDED PRECEDING) AS through FROM (
     SELECT m.*, 100 + coalesce(pg_column_size(m.trace), 0) + CASE WHEN pg_column_compression(m.payload) IS NULL OR pg_column_size(m.payload) > $1::int
@@ -118,7 +118,7 @@ FROM {s}.gen_durable g CROSS JOIN LATERAL (
     FROM (SELECT * FROM (SELECT n.id, n.name, n.payload, n.dedup_key, n.inserted_at, n.trace FROM {s}.signals n
       WHERE n.target_id = g.id AND n.name = ANY(g.awaits) AND n.consumed_at IS NULL OFFSET 0) i ORDER BY i.id LIMIT $2) m) p) q
 WHERE g.id = ANY((SELECT current_setting('gendurable.awaiting')::bigint[])::bigint[]) AND q.through - q.size <= $1::int
-ORDER BY g.id, q.id`
+ORDER BY g.id, q.id`)
 
 // readTaken reads the rows of takenSQL. fencing has the {id, fencing token} of rows with keys, and
 // lined the ids of those that were in line at gates.

@@ -41,13 +41,13 @@ type Aside struct {
 
 // asideSQL gives claims back, as releaseSQL, and sets the rows aside: at their step, or paused with
 // what is wrong. $1 ids $2 tokens $3 worker $4 what is wrong, NULL: the step is unknown
-var asideSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
+var asideSQL = named("set aside", `UPDATE {s}.gen_durable g SET status = 'runnable', gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
   pick_lane = CASE WHEN u.fault IS NULL THEN 4 ELSE 0 END, aside_step = g.step, paused = g.paused OR u.fault IS NOT NULL,
   last_error = coalesce(u.fault, g.last_error)
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($4::text[]) AS fault) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
-WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
-RETURNING g.id`
+WHERE g.ctid = l.tid AND `+claimFence("$3", "u.token")+`
+RETURNING g.id`)
 
 // SetAside gives claims back, like Release, and sets their rows aside.
 func (s *Store) SetAside(ctx context.Context, worker string, aside []Aside) (out Released, err error) {
@@ -57,7 +57,7 @@ func (s *Store) SetAside(ctx context.Context, worker string, aside []Aside) (out
 			claims[i], faults[i] = a.Claim, optional(a.Fault)
 		}
 		one, err := s.giveBack(ctx, worker, claims, promote, func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt {
-			return s.stmt("set aside", asideSQL, read, ids, tokens, worker, faults)
+			return s.stmt(asideSQL, read, ids, tokens, worker, faults)
 		})
 		out.add(one)
 		return err
@@ -72,7 +72,7 @@ func (s *Store) SetAside(ctx context.Context, worker string, aside []Aside) (out
 // straysSQL lists strays of a queue whose steps a worker knows, most urgent first within each step.
 // It visits the distinct steps in lane 4 by a loose index scan, and of those that are known the
 // first rows. $1 queue $2 machines $3 versions $4 steps $5 most rows $6 ids to pass over
-const straysSQL = `WITH RECURSIVE aside(f, v, s) AS (
+var straysSQL = named("strays", `WITH RECURSIVE aside(f, v, s) AS (
   (SELECT g.fsm, g.fsm_version, g.aside_step FROM {s}.gen_durable g
    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 4 ORDER BY g.fsm, g.fsm_version, g.aside_step LIMIT 1)
   UNION ALL
@@ -87,13 +87,13 @@ CROSS JOIN LATERAL (
   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 4 AND g.fsm = a.f AND g.fsm_version = a.v AND g.aside_step = a.s
     AND g.eligible_at <= statement_timestamp() AND g.id <> ALL($6::bigint[])
   ORDER BY g.priority, g.eligible_at, g.id LIMIT $5) r
-LIMIT $5`
+LIMIT $5`)
 
 // recallSQL brings strays to the front, for the claim that follows in its transaction. $1 ids
-const recallSQL = `UPDATE {s}.gen_durable g SET pick_lane = 0
+var recallSQL = named("recall", `UPDATE {s}.gen_durable g SET pick_lane = 0
 FROM (SELECT unnest($1::bigint[]) AS id) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
-WHERE g.ctid = l.tid AND g.pick_lane = 4 AND coalesce(g.status = 'runnable', false)`
+WHERE g.ctid = l.tid AND g.pick_lane = 4 AND coalesce(g.status = 'runnable', false)`)
 
 // ClaimStrays claims strays of a queue that stand at given steps, which the caller knows. p.After
 // and p.Window do not count.
@@ -108,7 +108,7 @@ func (s *Store) ClaimStrays(ctx context.Context, p ClaimParams, steps []StepKey)
 		conn := pooled.Conn()
 		var ids []int64
 		err := s.pipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{
-			s.stmt("strays", straysSQL, readIDs(&ids), p.Queue, names, versions, at, p.Limit, apart.ids())})...)
+			s.stmt(straysSQL, readIDs(&ids), p.Queue, names, versions, at, p.Limit, apart.ids())})...)
 		if err != nil || len(ids) == 0 {
 			out = Claimed{NextDue: -1}
 			return err
@@ -133,7 +133,7 @@ func (s *Store) claimRecalled(ctx context.Context, conn *pgx.Conn, p *ClaimParam
 		if time.Since(began) > p.Lease/4 {
 			return nil // nobody extends leases meanwhile; the next claim finds the others
 		}
-		got, err := s.claimSome(ctx, conn, &some, ids, s.stmt("recall", recallSQL, nil, ids))
+		got, err := s.claimSome(ctx, conn, &some, ids, s.stmt(recallSQL, nil, ids))
 		if err == nil {
 			out.add(&got)
 		}

@@ -91,27 +91,27 @@ func goneText(id string) string {
 // commit, extends leases. See commitSQL for the statement's shape.
 //
 // $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps $7 states
-var keptSQL = `UPDATE {s}.gen_durable g SET step = u.step, state = u.state::jsonb, awaits = NULL, timed_out = false, attempt = 0, crashes = 0,
+var keptSQL = named("commit kept", `UPDATE {s}.gen_durable g SET step = u.step, state = u.state::jsonb, awaits = NULL, timed_out = false, attempt = 0, crashes = 0,
   last_error = NULL, visit = g.visit + 1, commit_id = $5::uuid, updated_at = (SELECT clock_timestamp())
-FROM (SELECT t.*, ` + lockText + ` AS tid
+FROM (SELECT t.*, `+lockText+` AS tid
   FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS step,
     unnest($7::text[]) AS state) t OFFSET 0) u
-WHERE g.ctid = u.tid AND ` + visitFence("u.token", "u.visit") + `
-RETURNING g.id`
+WHERE g.ctid = u.tid AND `+visitFence("u.token", "u.visit")+`
+RETURNING g.id`)
 
 // doneSQL commits the Done outcomes of a batch, except those of children, whose parents must be
 // locked. Done is the most common outcome that gives its claim up, and a statement for this one
 // kind costs nine tenths of the general one. See commitSQL for the statement's shape.
 //
 // $1 ids $2 tokens $3 visits $4 worker $5 mark $6 results
-var doneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+var doneSQL = named("commit done", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE {s}.gen_durable g SET status = 'done', result = u.result::jsonb, awaits = NULL, timed_out = false, await_deadline = NULL, pick_lane = 0,
   last_error = NULL, failure = NULL, locked_by = NULL, lease_expires_at = NULL, gate = NULL, place = NULL, seat = NULL,
   finished_at = (SELECT now FROM c), commit_id = $5::uuid, updated_at = (SELECT now FROM c)
-FROM (SELECT t.*, ` + lockText + ` AS tid
+FROM (SELECT t.*, `+lockText+` AS tid
   FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS result) t OFFSET 0) u
-WHERE g.ctid = u.tid AND ` + visitFence("u.token", "u.visit") + `
-RETURNING g.id`
+WHERE g.ctid = u.tid AND `+visitFence("u.token", "u.visit")+`
+RETURNING g.id`)
 
 // commitSQL applies all other outcomes of a batch, of all kinds, under the fence (see visitFence).
 // A stale outcome changes nothing. Each applied row carries the batch's mark in commit_id. The
@@ -131,7 +131,7 @@ RETURNING g.id`
 // $10 delay or timeout, µs $11 time $12 errors $13 failures $14, $15 slice of $16 names $17 number
 // of children $18 parent of a terminal child $19 the distinct parents. A column that no entry needs
 // is NULL, which unnest pads.
-var commitSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+var commitSQL = named("commit", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 p AS MATERIALIZED (SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE {s}.gen_durable g SET
   status = CASE u.kind WHEN 'await' THEN 'awaiting_signal' WHEN 'done' THEN 'done' WHEN 'stop' THEN 'failed'
@@ -150,7 +150,7 @@ UPDATE {s}.gen_durable g SET
   crashes = CASE WHEN u.kind IN ('retry', 'again', 'done', 'stop') THEN g.crashes ELSE 0 END,
   last_error = CASE WHEN u.kind IN ('retry', 'again', 'stop') THEN coalesce(u.err, g.last_error) END,
   failure = u.failure,
-  errors = CASE WHEN u.kind = 'stop' OR u.kind = 'retry' AND u.err IS NOT NULL THEN ` + remembered + `'at', u.now,
+  errors = CASE WHEN u.kind = 'stop' OR u.kind = 'retry' AND u.err IS NOT NULL THEN `+remembered+`'at', u.now,
     'kind', CASE WHEN u.kind = 'retry' THEN 'retry' WHEN u.failure = 'crashes' THEN 'crash' WHEN u.failure = 'deadline' THEN 'deadline'
       ELSE 'stop' END,
     'error', left(coalesce(u.err, ''), 1024)) ELSE g.errors END,
@@ -170,21 +170,21 @@ UPDATE {s}.gen_durable g SET
 FROM (
   SELECT t.*, (SELECT now FROM c) AS now,
     CASE WHEN t.at IS NOT NULL THEN t.at WHEN t.us IS NOT NULL THEN (SELECT now FROM c) + t.us * interval '1 microsecond' END AS due,
-    ` + lockText + ` AS tid
+    `+lockText+` AS tid
   FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS kind,
     unnest($7::text[]) AS step, unnest($8::text[]) AS state, unnest($9::text[]) AS result, unnest($10::bigint[]) AS us,
     unnest($11::timestamptz[]) AS at, unnest($12::text[]) AS err, unnest($13::text[]) AS failure, unnest($14::int[]) AS lo,
     unnest($15::int[]) AS hi, unnest($17::int[]) AS n, unnest($18::bigint[]) AS parent) t
-  WHERE t.parent = ANY(ARRAY(SELECT id FROM p)) OR t.parent IS NULL OR ` + goneText("t.parent") + ` OFFSET 0) u
-WHERE g.ctid = u.tid AND ` + visitFence("u.token", "u.visit") + `
-RETURNING g.id`
+  WHERE t.parent = ANY(ARRAY(SELECT id FROM p)) OR t.parent IS NULL OR `+goneText("t.parent")+` OFFSET 0) u
+WHERE g.ctid = u.tid AND `+visitFence("u.token", "u.visit")+`
+RETURNING g.id`)
 
 // migratedSQL is commitSQL for a batch with outcomes of converted claims: it writes their version,
 // too. It is a statement of its own, so that commitSQL costs others nothing. TestMigratedSQL holds
 // it to commitSQL. $20 versions; with the history's columns before them, $23
 var (
-	migratedSQL         = migrated(commitSQL, "$20")
-	migratedRecordedSQL = migrated(commitRecordedSQL, "$23")
+	migratedSQL         = named("commit migrated", migrated(commitSQL.text, "$20"))
+	migratedRecordedSQL = named("commit migrated", migrated(commitRecordedSQL.text, "$23"), "recorded")
 )
 
 func migrated(commit, versions string) string {
@@ -196,7 +196,9 @@ func migrated(commit, versions string) string {
 // slowSQL leads a transaction of the slow lane. It locks the outcomes' own rows together with the
 // parents to join, in id order, and waits for their holders up to the lock timeout. All waiters
 // lock in this one order, so they cannot deadlock (T43). $1 ids
-const slowSQL = `SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) ORDER BY x.id FOR NO KEY UPDATE`
+var slowSQL = named("commit slow", slowText)
+
+const slowText = `SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) ORDER BY x.id FOR NO KEY UPDATE`
 
 // Committed reports what a batch did.
 type Committed struct {
@@ -289,17 +291,17 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 	var stmts []entpgx.Stmt
 	switch rows := slices.Concat(b.kept.ids, b.ended.ids, b.ids, b.parents); {
 	case b.slow && len(b.nodes) > 0:
-		stmts = append(stmts, s.stmt("commit slow nodes", slowNodesSQL, nil, rows, b.nodes))
+		stmts = append(stmts, s.stmt(slowNodesSQL, nil, rows, b.nodes))
 	case b.slow:
-		stmts = append(stmts, s.stmt("commit slow", slowSQL, nil, rows))
+		stmts = append(stmts, s.stmt(slowSQL, nil, rows))
 	}
 	applied := noteIDs(out.Applied)
 	if k := &b.kept; len(k.ids) > 0 {
-		stmts = append(stmts, s.stmt("commit kept", k.trail.pick(keptSQL, keptRecordedSQL), applied,
+		stmts = append(stmts, s.stmt(k.trail.pick(keptSQL, keptRecordedSQL), applied,
 			k.trail.args(k.ids, k.tokens, k.visits, b.worker, b.mark, k.steps, k.states)...))
 	}
 	if e := &b.ended; len(e.ids) > 0 {
-		stmts = append(stmts, s.stmt("commit done", e.trail.pick(doneSQL, doneRecordedSQL), applied,
+		stmts = append(stmts, s.stmt(e.trail.pick(doneSQL, doneRecordedSQL), applied,
 			e.trail.args(e.ids, e.tokens, e.visits, b.worker, b.mark, e.results)...))
 	}
 	if len(b.ids) > 0 {
@@ -312,46 +314,46 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 			b.parent, gate)
 		switch {
 		case len(b.nodes) > 0 && !b.slow: // slowNodesSQL has locked what waits for them
-			stmts = append(stmts, s.stmt("commit nodes", b.trail.pick(commitNodesSQL, commitNodesRecordedSQL), applied, append(args, b.versions, b.nodes)...))
+			stmts = append(stmts, s.stmt(b.trail.pick(commitNodesSQL, commitNodesRecordedSQL), applied, append(args, b.versions, b.nodes)...))
 		case b.versions == nil:
-			stmts = append(stmts, s.stmt("commit", b.trail.pick(commitSQL, commitRecordedSQL), applied, args...))
+			stmts = append(stmts, s.stmt(b.trail.pick(commitSQL, commitRecordedSQL), applied, args...))
 		default:
-			stmts = append(stmts, s.stmt("commit migrated", b.trail.pick(migratedSQL, migratedRecordedSQL), applied, append(args, b.versions)...))
+			stmts = append(stmts, s.stmt(b.trail.pick(migratedSQL, migratedRecordedSQL), applied, append(args, b.versions)...))
 		}
 	}
 	if u := &b.unless; len(u.ids) > 0 {
-		stmts = append(stmts, s.stmt("unless", unlessSQL, readTurned(out), u.ids, b.mark, u.steps, u.states, u.lo, u.hi, u.names, u.presented))
+		stmts = append(stmts, s.stmt(unlessSQL, readTurned(out), u.ids, b.mark, u.steps, u.states, u.lo, u.hi, u.names, u.presented))
 		if d := &b.undecided; len(d.ids) > 0 {
-			stmts = append(stmts, s.stmt("history unless", undecidedSQL, nil, d.ids, b.mark, b.worker, d.visits, d.steps, d.attempts, d.took, d.kinds,
+			stmts = append(stmts, s.stmt(undecidedSQL, nil, d.ids, b.mark, b.worker, d.visits, d.steps, d.attempts, d.took, d.kinds,
 				d.errs, d.diffs))
 		}
 	}
 	if p := &b.policies; len(p.ids) > 0 {
-		stmts = append(stmts, s.stmt("policy", policySQL, nil, p.ids, b.mark, p.done, p.failed, p.ended, p.micros, p.times, p.lo, p.hi, p.names,
+		stmts = append(stmts, s.stmt(policySQL, nil, p.ids, b.mark, p.done, p.failed, p.ended, p.micros, p.times, p.lo, p.hi, p.names,
 			p.cancels))
 	}
 	if u := &b.streams; len(u.ids) > 0 {
-		stmts = append(stmts, s.stmt("stream", streamSQL, nil, u.ids, b.mark, u.most))
+		stmts = append(stmts, s.stmt(streamSQL, nil, u.ids, b.mark, u.most))
 	}
 	if r := &b.rejoins; len(r.ids) > 0 {
-		stmts = append(stmts, s.stmt("rejoin", rejoinSQL, readIfWoken(&out.Queues), r.ids, b.mark, r.done, r.failed, r.ended, r.micros,
+		stmts = append(stmts, s.stmt(rejoinSQL, readIfWoken(&out.Queues), r.ids, b.mark, r.done, r.failed, r.ended, r.micros,
 			r.times, r.lo, r.hi, r.names, r.cancels, r.rounds, r.seenDone, r.seenFailed, r.streams))
 	}
 	if len(b.consumed) > 0 {
-		stmts = append(stmts, s.stmt("consume", consumeSQL, nil, b.consumed, b.mark))
+		stmts = append(stmts, s.stmt(consumeSQL, nil, b.consumed, b.mark))
 	}
 	if len(b.tombstones) > 0 {
-		stmts = append(stmts, s.stmt("tombstone", tombstoneSQL, nil, b.tombstones, b.mark))
+		stmts = append(stmts, s.stmt(tombstoneSQL, nil, b.tombstones, b.mark))
 	}
 	if len(b.parked) > 0 {
-		stmts = append(stmts, s.stmt("recheck", recheckSQL, readQueues(&out.Queues), b.parked, b.mark, b.presented))
+		stmts = append(stmts, s.stmt(recheckSQL, readQueues(&out.Queues), b.parked, b.mark, b.presented))
 	}
 	if len(b.done) > 0 {
 		drop, args := dropInboxSQL, []any{b.done, b.mark, b.received}
 		if len(b.doneRecorded) > 0 {
 			drop, args = dropInboxRecordedSQL, append(args, b.doneRecorded, b.worker)
 		}
-		stmts = append(stmts, s.stmt("drop inbox", drop, readUnread(out), args...))
+		stmts = append(stmts, s.stmt(drop, readUnread(out), args...))
 	}
 	if b.spawn.len() > 0 && !b.inParts() {
 		stmts = append(stmts, s.spawn(&b.spawn, b.mark, nil))
@@ -364,21 +366,21 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 func (s *Store) settle(b *batch, out *Committed) []entpgx.Stmt {
 	stmts := s.join(&b.joiners, b.mark, readWoken(&out.Queues, &out.Rest))
 	if len(b.nodes) > 0 {
-		stmts = append(stmts, s.stmt("settle edges", settleEdgesSQL, readQueues(&out.Queues), b.nodes, b.mark))
+		stmts = append(stmts, s.stmt(settleEdgesSQL, readQueues(&out.Queues), b.nodes, b.mark))
 	}
 	if len(b.keys) > 0 {
 		var p Promotion
 		if b.revocable {
-			stmts = append(stmts, s.stmt("revocable", revocableSQL, nil))
+			stmts = append(stmts, s.stmt(revocableSQL, nil))
 		}
-		stmts = append(stmts, s.stmt("promote", promoteSQL, func(rows pgx.Rows) error {
+		stmts = append(stmts, s.stmt(promoteSQL, func(rows pgx.Rows) error {
 			err := p.read(rows)
 			out.Queues, out.Missed = append(out.Queues, p.Queues...), p.Missed
 			return err
 		}, b.keys, b.holders, b.mark))
 	}
 	if len(b.dropped) > 0 { // after all that goes by the row
-		stmts = append(stmts, s.stmt("drop instances", dropInstancesSQL, nil, b.dropped, b.mark))
+		stmts = append(stmts, s.stmt(dropInstancesSQL, nil, b.dropped, b.mark))
 	}
 	return stmts
 }

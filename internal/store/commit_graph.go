@@ -44,8 +44,8 @@ func heldText(nodes string) string {
 // the parents are. It writes versions, too, as migratedSQL. $21 those nodes; with the history's
 // columns before them, $24
 var (
-	commitNodesSQL         = withNodes(migratedSQL, "$21")
-	commitNodesRecordedSQL = withNodes(migratedRecordedSQL, "$24")
+	commitNodesSQL         = named("commit nodes", withNodes(migratedSQL.text, "$21"))
+	commitNodesRecordedSQL = named("commit nodes", withNodes(migratedRecordedSQL.text, "$24"), "recorded")
 )
 
 func withNodes(commit, nodes string) string {
@@ -60,16 +60,16 @@ func withNodes(commit, nodes string) string {
 // slowNodesSQL is slowSQL for a batch that ends nodes: it also locks what waits for them. An edge
 // that is newer than its snapshot was added under the root's lock, for which this statement waited;
 // settleEdgesSQL meets it, and waits for its row. $1 rows $2 nodes
-const slowNodesSQL = `SELECT x.id FROM {s}.gen_durable x
+var slowNodesSQL = named("commit slow nodes", `SELECT x.id FROM {s}.gen_durable x
 WHERE x.id = ANY(ARRAY(SELECT unnest($1::bigint[]) UNION SELECT e.to_id FROM {s}.edges e WHERE e.from_id = ANY($2::bigint[])))
-ORDER BY x.id FOR NO KEY UPDATE`
+ORDER BY x.id FOR NO KEY UPDATE`)
 
 // settleEdgesSQL settles the edges of ended nodes, with one aggregated update per row that waits.
 // It counts a node only if this commit ended it (joined = mark, so exactly once), and only in a row
 // that still waits. Such a row goes on when its last edge is met, or the first one is not. It
 // returns the queue of each row that it woke. The rows have been locked since the update, and the
 // roots as well. $1 ended nodes $2 mark
-const settleEdgesSQL = `WITH woken AS (
+var settleEdgesSQL = named("settle edges", `WITH woken AS (
   UPDATE {s}.gen_durable p SET children_pending = greatest(p.children_pending - d.n - l.enough, 0),
     join_failed = coalesce(p.join_failed, 0) + d.n - d.ok + l.lost, join_done = p.join_done + d.yes, join_size = p.join_size - d.more,
     status = CASE WHEN l.wakes THEN 'runnable' ELSE p.status END,
@@ -83,12 +83,12 @@ const settleEdgesSQL = `WITH woken AS (
     CROSS JOIN LATERAL (SELECT x.joined, x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
     CROSS JOIN LATERAL (SELECT e.to_id, e.needs FROM {s}.edges e WHERE e.from_id = u.id OFFSET 0) e
     WHERE k.joined = $2::uuid GROUP BY 1) d
-  CROSS JOIN LATERAL (SELECT x.ctid AS tid, ` + quorumMet + `::int AS enough, ` + quorumLost + `::int AS lost,
-      x.children_pending <= d.n + ` + quorumMet + `::int OR d.ok < d.n OR ` + quorumLost + ` AS wakes
-    FROM {s}.gen_durable x WHERE x.id = d.to_id AND ` + waitingNode + ` FOR NO KEY UPDATE) l
+  CROSS JOIN LATERAL (SELECT x.ctid AS tid, `+quorumMet+`::int AS enough, `+quorumLost+`::int AS lost,
+      x.children_pending <= d.n + `+quorumMet+`::int OR d.ok < d.n OR `+quorumLost+` AS wakes
+    FROM {s}.gen_durable x WHERE x.id = d.to_id AND `+waitingNode+` FOR NO KEY UPDATE) l
   WHERE p.ctid = l.tid
   RETURNING p.queue, p.status)
-SELECT queue FROM woken WHERE status = 'runnable'`
+SELECT queue FROM woken WHERE status = 'runnable'`)
 
 // These are the conditions that the ends of d complete the quorum of the node x, and that they
 // leave it too few to come. One excludes the other. Each comes true once: a quorum that is met
@@ -108,11 +108,11 @@ var (
 		"unnest($18::int[]) AS depth", "unnest($18::int[]) AS depth, unnest($21::text[]) AS node, unnest($22::int[]) AS edges, unnest($23::int[]) AS quorum, "+
 			"unnest($24::int[]) AS members",
 	).Replace(spawnSQL)
-	spawnNodesForms = formsOf(spawnNodesSQL, keyless(spawnNodesSQL), 25)
+	spawnNodesForms = formsOf("spawn nodes", spawnNodesSQL, keyless(spawnNodesSQL), 25)
 )
 
 // edgesSQL inserts the edges of a graph. $1 from $2 to $3 needs
-const edgesSQL = `INSERT INTO {s}.edges (from_id, to_id, needs) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[])`
+var edgesSQL = named("edges", `INSERT INTO {s}.edges (from_id, to_id, needs) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[])`)
 
 // graph holds the graph of an outcome, by the uids of its nodes.
 type graph struct {
@@ -157,7 +157,7 @@ func newGraph(o *step.Commit) *graph {
 // wait must not be, and a claim does it for the others.
 func (s *Store) spawnNodes(c *specs, mark string, g *graph, note func(pgx.Rows) error) entpgx.Stmt {
 	text, args := spawnNodesForms.of(c, g.args(c, mark)...)
-	return s.stmt("spawn nodes", text, note, args...)
+	return s.stmt(text, note, args...)
 }
 
 // args returns the arguments of spawnNodesSQL for some of the nodes.
@@ -185,5 +185,5 @@ func (s *Store) edges(g *graph, ids map[uuid.UUID]int64) []entpgx.Stmt {
 	for i, e := range g.Edges {
 		from[i], to[i], needs[i] = ids[g.uids[e.From]], ids[g.uids[e.To]], int16(e.Needs)
 	}
-	return []entpgx.Stmt{s.stmt("edges", edgesSQL, nil, from, to, needs)}
+	return []entpgx.Stmt{s.stmt(edgesSQL, nil, from, to, needs)}
 }

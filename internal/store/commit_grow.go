@@ -29,71 +29,71 @@ import (
 // growLockSQL leads a transaction that adds to a graph. As slowNodesSQL, it locks own row, root and
 // what waits for the own row, in one order; and the nodes that are to wait for added ones. $1 own
 // row and root $2 own row $3 root $4 round $5 names
-const growLockSQL = `SELECT x.id FROM {s}.gen_durable x
+var growLockSQL = named("grow lock", `SELECT x.id FROM {s}.gen_durable x
 WHERE x.id = ANY(ARRAY(SELECT unnest($1::bigint[]) UNION SELECT e.to_id FROM {s}.edges e WHERE e.from_id = $2::bigint
   UNION SELECT t.id FROM {s}.gen_durable t WHERE t.parent_id = $3::bigint AND t.parent_round = $4::bigint AND t.node = ANY($5::text[])))
-ORDER BY x.id FOR NO KEY UPDATE`
+ORDER BY x.id FOR NO KEY UPDATE`)
 
 // growRootSQL looks whether a root has ended, and how many nodes its graph has; NULL if its join
 // does not count them. $1 root $2 round
-const growRootSQL = `SELECT x.finished_at IS NOT NULL, CASE WHEN x.round = $2::bigint AND x.join_round >= x.round THEN x.join_size END
-FROM {s}.gen_durable x WHERE x.id = $1::bigint`
+var growRootSQL = named("grow root", `SELECT x.finished_at IS NOT NULL, CASE WHEN x.round = $2::bigint AND x.join_round >= x.round THEN x.join_size END
+FROM {s}.gen_durable x WHERE x.id = $1::bigint`)
 
 // growNodesSQL looks at the nodes of these names: what they are, whether they have ended, whether
 // they wait, and whether they never will run. $1 root $2 round $3 names
-const growNodesSQL = `SELECT x.id, x.node, x.fsm, x.joined IS NOT NULL, ` + waitingNode + `,
+var growNodesSQL = named("grow nodes", `SELECT x.id, x.node, x.fsm, x.joined IS NOT NULL, `+waitingNode+`,
   x.status = 'failed' OR x.visit = 0 AND coalesce(x.join_failed > 0, false)
-FROM {s}.gen_durable x WHERE x.parent_id = $1::bigint AND x.parent_round = $2::bigint AND x.node = ANY($3::text[])`
+FROM {s}.gen_durable x WHERE x.parent_id = $1::bigint AND x.parent_round = $2::bigint AND x.node = ANY($3::text[])`)
 
 // growEdgesSQL looks which edges are there. Nobody adds one, and nobody deletes one of a node that
 // has not ended, while the root is locked. $1 from $2 to
-const growEdgesSQL = `SELECT u.f, u.t FROM unnest($1::bigint[], $2::bigint[]) AS u(f, t)
-WHERE EXISTS (SELECT FROM {s}.edges e WHERE e.from_id = u.f AND e.to_id = u.t OFFSET 0)`
+var growEdgesSQL = named("grow edges", `SELECT u.f, u.t FROM unnest($1::bigint[], $2::bigint[]) AS u(f, t)
+WHERE EXISTS (SELECT FROM {s}.edges e WHERE e.from_id = u.f AND e.to_id = u.t OFFSET 0)`)
 
 // growFenceSQL looks whether the claim still has the outcome's own row, which is locked. It follows
 // additions that do not fit the graph: an earlier try, whose COMMIT got no answer, may have taken
 // effect since anyone looked, and what it added may have run. Then the outcome is stale, and
 // Resolve says that it was applied. $1 id $2 token $3 visit $4 worker
-var growFenceSQL = `SELECT EXISTS (SELECT FROM {s}.gen_durable g WHERE g.id = $1::bigint AND ` + visitFence("$2::bigint", "$3::bigint") + `)`
+var growFenceSQL = named("grow fence", `SELECT EXISTS (SELECT FROM {s}.gen_durable g WHERE g.id = $1::bigint AND `+visitFence("$2::bigint", "$3::bigint")+`)`)
 
 // addNodesSQL is spawnNodesSQL for nodes that the child of a root adds: they are of its own round,
 // if its outcome was applied. $25 the child
 var (
 	addNodesSQL = strings.NewReplacer("x.round FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id",
 		"x.parent_round FROM {s}.gen_durable x WHERE x.parent_id = u.id AND x.id = $25::bigint AND x.commit_id").Replace(spawnNodesSQL)
-	addNodesForms = formsOf(addNodesSQL, keyless(addNodesSQL), 26)
+	addNodesForms = formsOf("add nodes", addNodesSQL, keyless(addNodesSQL), 26)
 )
 
 // addEdgesSQL inserts edges to nodes that were there before, and returns those that are new. $1
 // from $2 to $3 needs
-const addEdgesSQL = edgesSQL + ` ON CONFLICT DO NOTHING RETURNING from_id, to_id`
+var addEdgesSQL = named("add edges", edgesSQL.text+` ON CONFLICT DO NOTHING RETURNING from_id, to_id`)
 
 // awaitMoreSQL lets nodes wait for more edges. $1 ids $2 how many
-const awaitMoreSQL = `UPDATE {s}.gen_durable p SET children_pending = p.children_pending + u.n
+var awaitMoreSQL = named("await more", `UPDATE {s}.gen_durable p SET children_pending = p.children_pending + u.n
 FROM unnest($1::bigint[], $2::int[]) AS u(id, n)
-CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND ` + waitingNode + ` FOR NO KEY UPDATE) l
-WHERE p.ctid = l.tid`
+CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND `+waitingNode+` FOR NO KEY UPDATE) l
+WHERE p.ctid = l.tid`)
 
 // settleAddedSQL is settleEdgesSQL for added edges whose origins had ended before this commit. $1
 // their origins $3 the nodes to which they lead
-var settleAddedSQL = strings.NewReplacer(
+var settleAddedSQL = named("settle added", strings.NewReplacer(
 	"unnest($1::bigint[]) AS u(id)", "unnest($1::bigint[], $3::bigint[]) AS u(id, to_id)",
 	"WHERE e.from_id = u.id OFFSET 0", "WHERE e.from_id = u.id AND e.to_id = u.to_id OFFSET 0",
 	"WHERE k.joined = $2::uuid", "WHERE k.joined <> $2::uuid",
-).Replace(settleEdgesSQL)
+).Replace(settleEdgesSQL.text))
 
 // growSQL lets a root wait for more nodes. One that does not wait any more goes by what its rows
 // say, should it wait again: see rejoinSQL. $1 root $2 round $3 how many
-const growSQL = `UPDATE {s}.gen_durable p SET children_pending = p.children_pending + $3::int,
+var growSQL = named("grow", `UPDATE {s}.gen_durable p SET children_pending = p.children_pending + $3::int,
   join_size = CASE WHEN p.join_round >= p.round THEN p.join_size + $3::int ELSE p.join_size END
-WHERE p.id = $1::bigint AND p.round = $2::bigint AND p.status = 'awaiting_children'`
+WHERE p.id = $1::bigint AND p.round = $2::bigint AND p.status = 'awaiting_children'`)
 
 // reachSQL lists the edges that lie behind nodes, however far. UNION takes each node once. $1 nodes
-const reachSQL = `WITH RECURSIVE r(id) AS (
+var reachSQL = named("reach", `WITH RECURSIVE r(id) AS (
   SELECT unnest($1::bigint[]) UNION SELECT e.to_id FROM r CROSS JOIN LATERAL (SELECT x.to_id FROM {s}.edges x WHERE x.from_id = r.id OFFSET 0) e)
 SELECT f.node, t.node FROM r CROSS JOIN LATERAL (SELECT x.* FROM {s}.edges x WHERE x.from_id = r.id OFFSET 0) e
 CROSS JOIN LATERAL (SELECT x.node FROM {s}.gen_durable x WHERE x.id = e.from_id OFFSET 0) f
-CROSS JOIN LATERAL (SELECT x.node FROM {s}.gen_durable x WHERE x.id = e.to_id OFFSET 0) t`
+CROSS JOIN LATERAL (SELECT x.node FROM {s}.gen_durable x WHERE x.id = e.to_id OFFSET 0) t`)
 
 // growth holds the additions of an outcome, which is alone in its batch.
 type growth struct {
@@ -140,13 +140,13 @@ func (s *Store) grow(send send, b *batch, out *Committed) ([]entpgx.Stmt, error)
 		return s.outcomes(b, out), nil
 	}
 	if from, to := g.begun(); len(from) > 0 {
-		if err := send(s.stmt("grow edges", growEdgesSQL, g.readLed, from, to)); err != nil {
+		if err := send(s.stmt(growEdgesSQL, g.readLed, from, to)); err != nil {
 			return nil, err
 		}
 	}
 	if err := g.fit(); err != nil {
 		mine := false
-		if lost := send(s.stmt("grow fence", growFenceSQL, readOne(&mine), g.claim.ID, g.claim.Token, g.claim.Visit, b.worker)); lost != nil || !mine {
+		if lost := send(s.stmt(growFenceSQL, readOne(&mine), g.claim.ID, g.claim.Token, g.claim.Visit, b.worker)); lost != nil || !mine {
 			return nil, lost
 		}
 		return nil, err
@@ -181,12 +181,12 @@ func (s *Store) lookAt(send send, g *growth) error {
 	}
 	g.over, g.known = true, map[string]there{}
 	return send(
-		s.stmt("grow lock", growLockSQL, nil, []int64{c.ID, c.Parent}, c.ID, c.Parent, c.ParentRound, targets),
-		s.stmt("grow root", growRootSQL, func(rows pgx.Rows) error {
+		s.stmt(growLockSQL, nil, []int64{c.ID, c.Parent}, c.ID, c.Parent, c.ParentRound, targets),
+		s.stmt(growRootSQL, func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&g.over, &g.size}, func() error { return nil })
 			return err
 		}, c.Parent, c.ParentRound),
-		s.stmt("grow nodes", growNodesSQL, func(rows pgx.Rows) error {
+		s.stmt(growNodesSQL, func(rows pgx.Rows) error {
 			var name string
 			var n there
 			_, err := pgx.ForEachRow(rows, []any{&n.id, &name, &n.machine, &n.ended, &n.waits, &n.lost}, func() error {
@@ -286,7 +286,7 @@ func (g *growth) newcomers() []step.Spec {
 
 func (s *Store) addNodes(c *specs, mark string, g *growth) entpgx.Stmt {
 	text, args := addNodesForms.of(c, append(g.fresh.args(c, mark), g.claim.ID)...)
-	return s.stmt("add nodes", text, readFresh(g.ids), args...)
+	return s.stmt(text, readFresh(g.ids), args...)
 }
 
 // connect inserts the edges, lets root and nodes wait for them, and looks for cycles. It returns
@@ -302,14 +302,14 @@ func (s *Store) connect(send send, b *batch, g *growth, out *Committed) ([]entpg
 	e := g.sort(id)
 	var stmts []entpgx.Stmt
 	if len(e.fresh.from) > 0 {
-		stmts = append(stmts, s.stmt("edges", edgesSQL, nil, e.fresh.from, e.fresh.to, e.fresh.needs))
+		stmts = append(stmts, s.stmt(edgesSQL, nil, e.fresh.from, e.fresh.to, e.fresh.needs))
 	}
 	if len(e.old.from) > 0 {
 		more := map[int64]int32{}
 		behind := newReach()
-		stmts = append(stmts, s.stmt("add edges", addEdgesSQL, e.read(more), e.old.from, e.old.to, e.old.needs))
+		stmts = append(stmts, s.stmt(addEdgesSQL, e.read(more), e.old.from, e.old.to, e.old.needs))
 		if e.back {
-			stmts = append(stmts, s.stmt("reach", reachSQL, behind.read, e.old.to))
+			stmts = append(stmts, s.stmt(reachSQL, behind.read, e.old.to))
 		}
 		if err := send(stmts...); err != nil {
 			return nil, err
@@ -322,13 +322,13 @@ func (s *Store) connect(send send, b *batch, g *growth, out *Committed) ([]entpg
 		for i, id := range ids {
 			counts[i] = more[id]
 		}
-		stmts = []entpgx.Stmt{s.stmt("await more", awaitMoreSQL, nil, ids, counts)}
+		stmts = []entpgx.Stmt{s.stmt(awaitMoreSQL, nil, ids, counts)}
 	}
 	if n := len(g.ids); n > 0 {
-		stmts = append(stmts, s.stmt("grow", growSQL, nil, g.claim.Parent, g.claim.ParentRound, int32(n))) //nolint:gosec // bounded by the limits
+		stmts = append(stmts, s.stmt(growSQL, nil, g.claim.Parent, g.claim.ParentRound, int32(n))) //nolint:gosec // bounded by the limits
 	}
 	if len(e.ended.from) > 0 {
-		stmts = append(stmts, s.stmt("settle added", settleAddedSQL, readQueues(&out.Queues), e.ended.from, b.mark, e.ended.to))
+		stmts = append(stmts, s.stmt(settleAddedSQL, readQueues(&out.Queues), e.ended.from, b.mark, e.ended.to))
 	}
 	return stmts, nil
 }

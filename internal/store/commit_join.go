@@ -19,7 +19,7 @@ import (
 //
 // $1 ids $2 mark $3 $4 $5 how many that are done, that failed, that have ended, wake it; NULL: none
 // $6 timeout, µs $7 time $8, $9 slice of $10 names $11 whether the rest is cancelled then
-const policySQL = `UPDATE {s}.gen_durable g SET join_round = g.round, join_size = g.children_pending, join_done = 0, join_failed = 0,
+var policySQL = named("policy", `UPDATE {s}.gen_durable g SET join_round = g.round, join_size = g.children_pending, join_done = 0, join_failed = 0,
   wake_done = u.done, wake_failed = u.failed, wake_ended = u.ended, awaits = ($10::text[])[u.lo:u.hi],
   losers = CASE WHEN u.cancels THEN array_append(g.losers, g.round) ELSE g.losers END,
   await_deadline = CASE WHEN u.at IS NOT NULL THEN u.at
@@ -27,7 +27,7 @@ const policySQL = `UPDATE {s}.gen_durable g SET join_round = g.round, join_size 
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($3::int[]) AS done, unnest($4::int[]) AS failed, unnest($5::int[]) AS ended,
   unnest($6::bigint[]) AS us, unnest($7::timestamptz[]) AS at, unnest($8::int[]) AS lo, unnest($9::int[]) AS hi, unnest($11::boolean[]) AS cancels) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $2::uuid OFFSET 0) l
-WHERE g.ctid = l.tid`
+WHERE g.ctid = l.tid`)
 
 // rejoinSQL lets parents that this batch has parked by a Rejoin wait for the children of their
 // newest round that are left, under a policy of its own. It counts the children anew, since nobody
@@ -54,15 +54,15 @@ WHERE g.ctid = l.tid`
 // $1 to $11 as policySQL $12 rounds $13 $14 how many that are done, that failed, the step has seen
 // (NULL: it has not looked) $15 how many ends a portion of the stream has at most (NULL: it is
 // none).
-const rejoinSQL = `UPDATE {s}.gen_durable g SET join_round = g.visit, join_size = u.size, join_done = u.ok, join_failed = u.bad,
-  children_pending = u.size - u.ok - u.bad, wake_done = u.ok + u.done - ` + freshDone + `, wake_failed = u.bad + u.failed - ` + freshFailed + `,
-  wake_ended = u.ok + u.bad + u.ended - ` + freshEnded + `, stream_most = u.stream,
+var rejoinSQL = named("rejoin", `UPDATE {s}.gen_durable g SET join_round = g.visit, join_size = u.size, join_done = u.ok, join_failed = u.bad,
+  children_pending = u.size - u.ok - u.bad, wake_done = u.ok + u.done - `+freshDone+`, wake_failed = u.bad + u.failed - `+freshFailed+`,
+  wake_ended = u.ok + u.bad + u.ended - `+freshEnded+`, stream_most = u.stream,
   awaits = ($10::text[])[u.lo:u.hi],
   losers = CASE WHEN u.cancels AND NOT coalesce(g.round = ANY(g.losers) OR -g.round = ANY(g.losers), false) THEN array_append(g.losers, g.round)
     ELSE array_replace(g.losers, g.round, -g.round) END,
-  status = CASE WHEN ` + rejoinWakes + ` THEN 'runnable' ELSE g.status END,
-  eligible_at = CASE WHEN ` + rejoinWakes + ` THEN (SELECT clock_timestamp()) ELSE g.eligible_at END,
-  await_deadline = CASE WHEN ` + rejoinWakes + ` THEN NULL WHEN u.at IS NOT NULL THEN u.at
+  status = CASE WHEN `+rejoinWakes+` THEN 'runnable' ELSE g.status END,
+  eligible_at = CASE WHEN `+rejoinWakes+` THEN (SELECT clock_timestamp()) ELSE g.eligible_at END,
+  await_deadline = CASE WHEN `+rejoinWakes+` THEN NULL WHEN u.at IS NOT NULL THEN u.at
     WHEN u.us IS NOT NULL THEN (SELECT clock_timestamp()) + u.us * interval '1 microsecond' END
 FROM (SELECT t.*, c.* FROM (
   SELECT unnest($1::bigint[]) AS id, unnest($3::int[]) AS done, unnest($4::int[]) AS failed, unnest($5::int[]) AS ended,
@@ -76,7 +76,7 @@ FROM (SELECT t.*, c.* FROM (
     FROM {s}.gen_durable k WHERE k.parent_id = t.id AND k.parent_round = t.round) c OFFSET 0) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $2::uuid OFFSET 0) l
 WHERE g.ctid = l.tid
-RETURNING g.queue, g.status = 'runnable'`
+RETURNING g.queue, g.status = 'runnable'`)
 
 // These are the ends that the step of a Rejoin has not seen, and the condition that the Rejoin has
 // nothing to wait for.

@@ -14,15 +14,18 @@ import (
 // exists.
 //
 // $1 ids $2 tokens $3 visits $4 worker $5 parents, 0: none
-var resolveSQL = `SELECT u.id, coalesce(g.commit_id::text, ''),
-  coalesce(` + visitFence("u.token", "u.visit") + `, false),
+var resolveSQL = named("resolve", `SELECT u.id, coalesce(g.commit_id::text, ''),
+  coalesce(`+visitFence("u.token", "u.visit")+`, false),
   coalesce((SELECT p.id FROM {s}.gen_durable p WHERE p.id = u.parent), 0)
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[]) AS u(id, token, visit, parent)
 LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.visit, x.commit_id FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
-  ON true`
+  ON true`)
 
 // freeSQL locks the given rows, except those that someone has locked. $1 ids
-const freeSQL = `SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED`
+var freeSQL = named("resolve lock", `SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED`)
+
+// resolveSlowSQL is freeSQL for who waits. $1 ids
+var resolveSlowSQL = named("resolve lock", slowText, "slow")
 
 // Verdict is the fate of an outcome that a commit did not report as applied.
 type Verdict int
@@ -75,7 +78,7 @@ func (s *Store) Resolve(ctx context.Context, worker string, marks [][]string, en
 	}
 	locking, lock := freeSQL, fastLock
 	if wait > 0 {
-		locking, lock = slowSQL, millis(wait)
+		locking, lock = resolveSlowSQL, millis(wait)
 	}
 	locked := make(map[int64]bool, len(rows))
 	out := make(map[int64]Verdict, len(entries))
@@ -98,8 +101,8 @@ func (s *Store) Resolve(ctx context.Context, worker string, marks [][]string, en
 		})
 		return err
 	}
-	if err := s.transaction(ctx, lock, s.stmt("resolve lock", locking, noteIDs(locked), rows),
-		s.stmt("resolve", resolveSQL, read, of.ids, of.tokens, of.visits, worker, parents)); err != nil {
+	if err := s.transaction(ctx, lock, s.stmt(locking, noteIDs(locked), rows),
+		s.stmt(resolveSQL, read, of.ids, of.tokens, of.visits, worker, parents)); err != nil {
 		return nil, fmt.Errorf("resolve %d outcomes: %w", len(entries), err)
 	}
 	return out, nil

@@ -6,13 +6,13 @@ package store
 
 // consumeSQL deletes presented signals without a dedup key. It goes by id, so that a signal that
 // arrived since survives. $1 signal ids $2 mark
-const consumeSQL = `DELETE FROM {s}.signals s
-WHERE s.id = ANY($1::bigint[]) AND (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = s.target_id) = $2::uuid`
+var consumeSQL = named("consume", `DELETE FROM {s}.signals s
+WHERE s.id = ANY($1::bigint[]) AND (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = s.target_id) = $2::uuid`)
 
 // tombstoneSQL consumes presented signals with a dedup key. The row stays, hidden and without its
 // payload, so that a redelivery is still a duplicate (T5). $1 signal ids $2 mark
-const tombstoneSQL = `UPDATE {s}.signals s SET consumed_at = (SELECT clock_timestamp()), payload = '{}'
-WHERE s.id = ANY($1::bigint[]) AND (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = s.target_id) = $2::uuid`
+var tombstoneSQL = named("tombstone", `UPDATE {s}.signals s SET consumed_at = (SELECT clock_timestamp()), payload = '{}'
+WHERE s.id = ANY($1::bigint[]) AND (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = s.target_id) = $2::uuid`)
 
 // recheckSQL wakes an instance that this batch has parked although a signal that it awaits is
 // already there. It is a separate statement after the park, under the row lock of the park. A
@@ -23,11 +23,11 @@ WHERE s.id = ANY($1::bigint[]) AND (SELECT g.commit_id FROM {s}.gen_durable g WH
 // this execution received do not count. The statement excludes them by their ids, and not by the
 // highest one, since ids commit out of order (T2). $1 parked ids $2 mark $3 ids of signals given to
 // those that park towards themselves.
-const recheckSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT clock_timestamp()), await_deadline = NULL
+var recheckSQL = named("recheck", `UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT clock_timestamp()), await_deadline = NULL
 WHERE g.id = ANY($1::bigint[]) AND g.commit_id = $2::uuid
   AND (SELECT true FROM {s}.signals s WHERE s.target_id = g.id AND s.name = ANY(g.awaits) AND s.consumed_at IS NULL
     AND s.id NOT IN (SELECT unnest($3::bigint[])) LIMIT 1)
-RETURNING g.queue`
+RETURNING g.queue`)
 
 // unlessSQL lets instances that this batch has ended go on, at another step, if a signal of certain
 // names waits. It is a separate statement after the end, under the row lock of the end, so it is
@@ -42,7 +42,7 @@ RETURNING g.queue`
 // what makes the usual case cheap: an end that nothing waits for is written once.
 //
 // $1 ids $2 mark $3 steps $4 states $5, $6 slice of $7 names $8 signals given to these executions
-const unlessSQL = `WITH turned AS (
+var unlessSQL = named("unless", `WITH turned AS (
   UPDATE {s}.gen_durable g SET status = 'runnable', step = u.step, state = coalesce(u.state::jsonb, g.state), result = NULL, failure = NULL,
     errors = CASE WHEN g.status = 'failed' THEN nullif(g.errors - (-1), '[]') ELSE g.errors END,
     last_error = NULL, awaits = ($7::text[])[u.lo:u.hi], timed_out = false, eligible_at = (SELECT clock_timestamp()), attempt = 0, crashes = 0,
@@ -55,27 +55,27 @@ const unlessSQL = `WITH turned AS (
 consumed AS (DELETE FROM {s}.signals s WHERE s.id = ANY($8::bigint[]) AND s.dedup_key IS NULL AND s.target_id IN (SELECT id FROM turned)),
 kept AS (UPDATE {s}.signals s SET consumed_at = (SELECT clock_timestamp()), payload = '{}'
   WHERE s.id = ANY($8::bigint[]) AND s.dedup_key IS NOT NULL AND s.target_id IN (SELECT id FROM turned))
-SELECT id, queue FROM turned`
+SELECT id, queue FROM turned`)
 
 // dropInboxSQL deletes the inboxes of instances that are done, and returns how many signals of them
 // nobody has consumed. It follows the update, so that it sees signals that were delivered before
 // the row was locked (T3), and unlessSQL, whose instances are not done. Never add "finished_at IS
 // NOT NULL": the plan would walk that index. $1 ids $2 mark $3 signals given to these executions:
 // the end has consumed them.
-const dropInboxSQL = `WITH d AS (DELETE FROM {s}.signals s
+var dropInboxSQL = named("drop inbox", `WITH d AS (DELETE FROM {s}.signals s
 WHERE s.target_id = ANY($1::bigint[])
   AND (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = s.target_id AND g.status = 'done') = $2::uuid
 RETURNING s.id, s.target_id, s.name, s.consumed_at)
-SELECT d.target_id, d.name, count(*) AS number FROM d WHERE d.consumed_at IS NULL AND d.id <> ALL(coalesce($3::bigint[], '{}')) GROUP BY 1, 2`
+SELECT d.target_id, d.name, count(*) AS number FROM d WHERE d.consumed_at IS NULL AND d.id <> ALL(coalesce($3::bigint[], '{}')) GROUP BY 1, 2`)
 
 // dropInstancesSQL deletes instances that are done and are not to be kept. It is the last rider, so
 // that all others find the row. Whoever waits for its lock meanwhile (a delivery, an operator)
 // finds no row then, and no target. One that unlessSQL lets go on is not done. The update holds the
 // row, but not its key: an open transaction of the host's may just have inserted a row that refers
 // to it. Nobody waits for that (SKIP LOCKED); the GC deletes the instance. $1 ids $2 mark
-const dropInstancesSQL = `DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(
+var dropInstancesSQL = named("drop instances", `DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(
   SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) AND x.commit_id = $2::uuid AND x.status = 'done'
-  FOR UPDATE SKIP LOCKED))`
+  FOR UPDATE SKIP LOCKED))`)
 
 // joinSQL settles the joins of terminal children, with one aggregated decrement per parent. It
 // counts a child only if this commit ended it (joined = mark, so exactly once, T42), and only in
@@ -86,7 +86,7 @@ const dropInstancesSQL = `DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(
 // statement changes: so one commit is the first to make its condition true, and that one wakes the
 // parent. See joinWakes. A parent that it wakes waits for nothing any more, not even for its
 // timeout. $1 terminal children $2 mark
-const joinSQL = `WITH woken AS (
+var joinSQL = named("join", `WITH woken AS (
   UPDATE {s}.gen_durable p SET children_pending = p.children_pending - d.n,
     join_done = CASE WHEN p.join_round >= p.round THEN p.join_done + d.ok ELSE p.join_done END,
     join_failed = CASE WHEN p.join_round >= p.round THEN p.join_failed + d.n - d.ok ELSE p.join_failed END,
@@ -98,8 +98,8 @@ const joinSQL = `WITH woken AS (
   FROM (SELECT k.parent_id, k.parent_round, count(*)::int AS n, count(*) FILTER (WHERE k.status = 'done')::int AS ok FROM unnest($1::bigint[]) AS u(id)
     CROSS JOIN LATERAL (SELECT x.parent_id, x.parent_round, x.joined, x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
     WHERE k.joined = $2::uuid GROUP BY 1, 2) d
-  CROSS JOIN LATERAL (SELECT x.ctid AS tid, ` + joinWakes + ` AS wakes
+  CROSS JOIN LATERAL (SELECT x.ctid AS tid, `+joinWakes+` AS wakes
     FROM {s}.gen_durable x WHERE x.id = d.parent_id FOR NO KEY UPDATE) l
   WHERE p.ctid = l.tid AND p.round = d.parent_round AND p.status = 'awaiting_children'
   RETURNING p.queue, p.status, p.losers IS NOT NULL AS rest)
-SELECT queue, rest FROM woken WHERE status = 'runnable'`
+SELECT queue, rest FROM woken WHERE status = 'runnable'`)

@@ -15,14 +15,14 @@ import (
 // the barrier at once.
 //
 // $1 parents $2 mark $3 children that were not inserted, per parent $4 what to record
-const droppedSQL = `UPDATE {s}.gen_durable g SET children_pending = g.children_pending - u.n, dropped = u.dropped::jsonb,
+var droppedSQL = named("dropped", `UPDATE {s}.gen_durable g SET children_pending = g.children_pending - u.n, dropped = u.dropped::jsonb,
   join_size = CASE WHEN g.join_round = abs(g.round) THEN g.join_size - u.n ELSE g.join_size END,
-  status = CASE WHEN ` + tooFew + ` THEN 'runnable' ELSE g.status END,
-  eligible_at = CASE WHEN ` + tooFew + ` THEN (SELECT clock_timestamp()) ELSE g.eligible_at END,
-  await_deadline = CASE WHEN ` + tooFew + ` THEN NULL ELSE g.await_deadline END
+  status = CASE WHEN `+tooFew+` THEN 'runnable' ELSE g.status END,
+  eligible_at = CASE WHEN `+tooFew+` THEN (SELECT clock_timestamp()) ELSE g.eligible_at END,
+  await_deadline = CASE WHEN `+tooFew+` THEN NULL ELSE g.await_deadline END
 FROM unnest($1::bigint[], $3::int[], $4::text[]) AS u(id, n, dropped)
 WHERE g.id = u.id AND g.commit_id = $2::uuid
-RETURNING g.queue`
+RETURNING g.queue`)
 
 // tooFew is the condition that the children of g that were inserted leave nothing to wait for. None
 // of them has ended.
@@ -123,7 +123,7 @@ func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 		for i := range b.kids {
 			keys[i] = b.kids[i].key
 		}
-		stmts = append(stmts, s.stmt("occupants", occupantsSQL, readOccupants(held), keys))
+		stmts = append(stmts, s.stmt(occupantsSQL, readOccupants(held), keys))
 		if err := send(stmts...); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 				keys = append(keys, k.key)
 			}
 		}
-		stmts = append(stmts, s.stmt("take kept", takeKeptSQL, nil, keys))
+		stmts = append(stmts, s.stmt(takeKeptSQL, nil, keys))
 	}
 	dropped, err := s.dropped(b, fresh, held, out)
 	if err != nil {
@@ -162,10 +162,10 @@ func (s *Store) spawn(c *specs, mark string, note func(pgx.Rows) error) entpgx.S
 	}
 	if s.lineUp(c); len(c.gates) > 0 {
 		text, args := spawnLinedForms.of(c, append(c.args(mark), c.gates)...)
-		return s.stmt("spawn lined", text, note, args...)
+		return s.stmt(text, note, args...)
 	}
 	text, args := spawnForms.of(c, c.args(mark)...)
-	return s.stmt("spawn", text, note, args...)
+	return s.stmt(text, note, args...)
 }
 
 // dropped returns the statements that correct the barriers of parents some of whose children were
@@ -190,5 +190,5 @@ func (s *Store) dropped(b *batch, fresh map[uuid.UUID]int64, held map[string]occ
 		}
 		parents, counts, texts = append(parents, parent), append(counts, int32(len(list))), append(texts, string(text)) //nolint:gosec // bounded
 	}
-	return []entpgx.Stmt{s.stmt("dropped", droppedSQL, readQueues(&out.Queues), parents, b.mark, counts, texts)}, nil
+	return []entpgx.Stmt{s.stmt(droppedSQL, readQueues(&out.Queues), parents, b.mark, counts, texts)}, nil
 }

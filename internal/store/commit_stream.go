@@ -32,19 +32,19 @@ import (
 // streamSQL begins streams. It follows policySQL, which goes by the visit, and precedes the
 // insertion of the children, which takes the round from here.
 // $1 ids $2 mark $3 most ends of a portion
-const streamSQL = `UPDATE {s}.gen_durable g SET round = -g.round, stream_most = u.most
+var streamSQL = named("stream", `UPDATE {s}.gen_durable g SET round = -g.round, stream_most = u.most
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($3::int[]) AS most) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $2::uuid AND x.round > 0 OFFSET 0) l
-WHERE g.ctid = l.tid`
+WHERE g.ctid = l.tid`)
 
 // joinStreamedSQL is joinSQL, and numbers the ends of the children of streams. The parents have
 // been locked by an earlier statement. An ended child is no parent that waits, so no row is written
 // twice. $1, $2 as joinSQL
-var joinStreamedSQL = strings.Replace(joinSQL, "WITH woken AS (", `WITH numbered AS (
+var joinStreamedSQL = named("join streamed", strings.Replace(joinSQL.text, "WITH woken AS (", `WITH numbered AS (
   UPDATE {s}.gen_durable k SET stream_nth = nextval('{s}.gen_durable_id_seq') FROM unnest($1::bigint[]) AS u(id)
   CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.joined = $2::uuid AND x.parent_round < 0 OFFSET 0) n
   WHERE k.ctid = n.tid),
-woken AS (`, 1)
+woken AS (`, 1))
 
 // joiners are children that end, and whose parents count that. Whoever ends a row sees whether it
 // is a child of a stream. So joinStreamedSQL goes out only for batches, sweeps and verbs that end
@@ -64,9 +64,9 @@ func (s *Store) join(j *joiners, mark string, read func(pgx.Rows) error) []entpg
 	case len(j.ids) == 0:
 		return nil
 	case j.streamed:
-		return []entpgx.Stmt{s.stmt("join streamed", joinStreamedSQL, read, j.ids, mark)}
+		return []entpgx.Stmt{s.stmt(joinStreamedSQL, read, j.ids, mark)}
 	default:
-		return []entpgx.Stmt{s.stmt("join", joinSQL, read, j.ids, mark)}
+		return []entpgx.Stmt{s.stmt(joinSQL, read, j.ids, mark)}
 	}
 }
 
@@ -90,27 +90,27 @@ func (e *Entry) streamed() bool {
 // portionLockSQL locks a parent while its portion is noted, so that of two processes that take
 // themselves for its owner one notes it. It returns how many children a portion has; NULL if the
 // join is no stream. coalesce() is for the plan (T98). $1 id $2 token $3 visit
-const portionLockSQL = `SELECT x.stream_most FROM {s}.gen_durable x
-WHERE x.id = $1 AND x.claim_token = $2 AND x.visit = $3 AND coalesce(x.status = 'executing', false) FOR NO KEY UPDATE`
+var portionLockSQL = named("portion lock", `SELECT x.stream_most FROM {s}.gen_durable x
+WHERE x.id = $1 AND x.claim_token = $2 AND x.visit = $3 AND coalesce(x.status = 'executing', false) FOR NO KEY UPDATE`)
 
 // portionSQL notes the portion of a visit, unless it has one: of the ends that no visit was shown,
 // the first. Those without a number come last: see above. It is a statement of its own after the
 // lock. The children are locked by ascending ids, as an operator's verbs do.
 // $1 parent $2 round $3 visit $4 most
-const portionSQL = `WITH k AS MATERIALIZED (
+var portionSQL = named("portion", `WITH k AS MATERIALIZED (
   SELECT x.id, x.joined, x.stream_nth, x.stream_visit, x.finished_at FROM {s}.gen_durable x WHERE x.parent_id = $1::bigint AND x.parent_round = $2::bigint),
 l AS MATERIALIZED (
   SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY(ARRAY(
     SELECT k.id FROM k WHERE k.joined IS NOT NULL AND k.stream_visit IS NULL AND NOT EXISTS (SELECT FROM k WHERE k.stream_visit = $3::bigint)
     ORDER BY k.stream_nth, k.finished_at, k.id LIMIT $4::int))
   ORDER BY x.id FOR NO KEY UPDATE)
-UPDATE {s}.gen_durable g SET stream_visit = $3::bigint FROM l WHERE g.id = l.id`
+UPDATE {s}.gen_durable g SET stream_visit = $3::bigint FROM l WHERE g.id = l.id`)
 
 // portionReadSQL reads the portion of a visit, and how many children no visit was shown yet.
 // $1 parent $2 round $3 visit
-const portionReadSQL = `SELECT coalesce(array_agg(x.id ORDER BY x.stream_nth, x.finished_at, x.id) FILTER (WHERE x.stream_visit = $3::bigint), '{}'),
+var portionReadSQL = named("portion read", `SELECT coalesce(array_agg(x.id ORDER BY x.stream_nth, x.finished_at, x.id) FILTER (WHERE x.stream_visit = $3::bigint), '{}'),
   count(*) FILTER (WHERE x.stream_visit IS NULL)
-FROM {s}.gen_durable x WHERE x.parent_id = $1::bigint AND x.parent_round = $2::bigint`
+FROM {s}.gen_durable x WHERE x.parent_id = $1::bigint AND x.parent_round = $2::bigint`)
 
 // Portion is what a visit is shown of a stream.
 type Portion struct {
@@ -126,7 +126,7 @@ func (s *Store) Portion(ctx context.Context, c *step.Claim) (out Portion, err er
 	err = s.interactive(ctx, fastLock, func(send send) error {
 		out = Portion{}
 		var most *int
-		if err := send(s.stmt("portion lock", portionLockSQL, func(rows pgx.Rows) error {
+		if err := send(s.stmt(portionLockSQL, func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&most}, func() error { out.Held = true; return nil })
 			return err
 		}, c.ID, c.Token, c.Visit)); err != nil || most == nil {
@@ -134,8 +134,8 @@ func (s *Store) Portion(ctx context.Context, c *step.Claim) (out Portion, err er
 		}
 		out.Stream = true
 		return send(
-			s.stmt("portion", portionSQL, nil, c.ID, c.Round, c.Visit, *most),
-			s.stmt("portion read", portionReadSQL, func(rows pgx.Rows) error {
+			s.stmt(portionSQL, nil, c.ID, c.Round, c.Visit, *most),
+			s.stmt(portionReadSQL, func(rows pgx.Rows) error {
 				_, err := pgx.ForEachRow(rows, []any{&out.IDs, &out.Left}, func() error { return nil })
 				return err
 			}, c.ID, c.Round, c.Visit))

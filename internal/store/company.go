@@ -298,14 +298,14 @@ func (c *Company) reach(ctx context.Context, s *Store) bool {
 func (c *Company) sendSome(ctx context.Context, conn *pgx.Conn, seats []*seat) []*seat {
 	last := time.Time{}
 	clock := func(slow func()) entpgx.Stmt {
-		return entpgx.Stmt{Name: "now", SQL: nowSQL, Read: func(rows pgx.Rows) error {
+		return seats[0].store.stmt(nowSQL, func(rows pgx.Rows) error {
 			now, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[time.Time])
 			if !last.IsZero() && now.Sub(last) > c.slow {
 				slow()
 			}
 			last = now
 			return err
-		}}
+		})
 	}
 	stmts, of := []entpgx.Stmt{clock(nil)}, []int{0} // the index of the seat, by statement
 	for i, one := range seats {

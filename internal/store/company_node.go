@@ -26,12 +26,12 @@ type node struct {
 }
 
 // nodeSQL reads the node. A failover does not change it.
-const nodeSQL = `SELECT coalesce((SELECT m.metadata->>'server_id' FROM pg_catalog.pg_dist_node_metadata m LIMIT 1), ''),
-current_database()::text, current_user::text, coalesce((SELECT l.groupid FROM pg_catalog.pg_dist_local_group l LIMIT 1), 0)`
+var nodeSQL = named("node", `SELECT coalesce((SELECT m.metadata->>'server_id' FROM pg_catalog.pg_dist_node_metadata m LIMIT 1), ''),
+current_database()::text, current_user::text, coalesce((SELECT l.groupid FROM pg_catalog.pg_dist_local_group l LIMIT 1), 0)`)
 
 // here returns the statement that reads the node.
 func (s *Store) here(n *node) entpgx.Stmt {
-	return s.stmt("node", nodeSQL, func(rows pgx.Rows) error {
+	return s.stmt(nodeSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&n.server, &n.database, &n.role, &n.group}, func() error { return nil })
 		return err
 	})

@@ -26,7 +26,7 @@ type Definition struct {
 // lock_timeout.
 //
 // $1 machines $2 versions $3 graphs
-const storeDefinitionsSQL = `WITH u AS MATERIALIZED (
+var storeDefinitionsSQL = named("store definitions", `WITH u AS MATERIALIZED (
   SELECT t.machine || '/' || t.version::text AS definition, t.machine, t.version, t.graph::jsonb AS graph
   FROM (SELECT unnest($1::text[]) AS machine, unnest($2::int[]) AS version, unnest($3::text[]) AS graph) t),
 changed AS (
@@ -40,7 +40,7 @@ missing AS (
   WHERE NOT EXISTS (SELECT FROM {s}.definitions x WHERE x.definition = u.definition)
   ORDER BY u.definition COLLATE "C"
   ON CONFLICT (definition) DO NOTHING)
-SELECT r.machine FROM {s}.recorded_machines r`
+SELECT r.machine FROM {s}.recorded_machines r`)
 
 // StoreDefinitions stores what a program declares, in one round trip. It returns the machines that
 // are noted as recorded, of all programs: see SetRecorded.
@@ -49,7 +49,7 @@ func (s *Store) StoreDefinitions(ctx context.Context, list []Definition) (record
 	for i, d := range list {
 		machines[i], versions[i], graphs[i] = d.Machine, int32(d.Version), d.Graph //nolint:gosec // a definition's version is checked
 	}
-	err = s.one(ctx, fastLock, "store definitions", storeDefinitionsSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, storeDefinitionsSQL, func(rows pgx.Rows) error {
 		recorded, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		if err == nil {
 			s.recording.Store(len(recorded) > 0)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -37,3 +38,39 @@ const ThisRelease int32 = thisRelease
 
 // NeedForGraphs lets graphs need workers of this release, as a later one may.
 func (s *Store) NeedForGraphs(release int32) { s.graphsSince = release }
+
+// Statement is one text that the store can send, for tests.
+type Statement struct {
+	File   string // its name in testdata/sql
+	Name   string
+	Text   string // in the schema gendurable
+	Shards string // as on shards that are named as their tables
+}
+
+// Statements returns all of them.
+func Statements() (list []Statement) {
+	plain, shards := &rendering{quoted: `"gendurable"`}, onCitus(`"gendurable"`)
+	for _, s := range statements {
+		list = append(list, Statement{s.file(), s.name, plain.text(s), strings.ReplaceAll(shards.text(s), "_7", "")})
+	}
+	return list
+}
+
+// file returns the name of the file that has the statement's text.
+func (s *statement) file() string {
+	name := s.name
+	if s.form != "" {
+		name += "." + s.form
+	}
+	return strings.ReplaceAll(name, " ", "_") + ".sql"
+}
+
+// SQL returns the statement as this store sends it.
+func (s *Store) SQL(file string) string {
+	for _, one := range statements {
+		if one.file() == file {
+			return s.rendered.Load().text(one)
+		}
+	}
+	panic(file)
+}

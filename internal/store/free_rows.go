@@ -25,17 +25,17 @@ const RowsSilent = 30 * time.Second
 // table of this schema is left alone. The sessions that are seen are those of this role.
 //
 // $1 this schema as statements have it, with a dot $2 µs
-const freeRowsSQL = `SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)) FROM pg_stat_activity a
+var freeRowsSQL = named("free rows", `SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)) FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL AND a.state = 'active' AND a.wait_event = 'ClientRead'
   AND a.state_change < pg_catalog.clock_timestamp() - $2::bigint * interval '1 microsecond'
   AND strpos(a.query, $1::text) > 0 AND EXISTS (
     SELECT FROM pg_locks k WHERE k.pid = a.pid AND k.locktype = 'relation' AND k.relation = to_regclass($1::text || 'gen_durable')
-      AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) AND k.mode IN ('RowShareLock', 'RowExclusiveLock'))`
+      AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) AND k.mode IN ('RowShareLock', 'RowExclusiveLock'))`)
 
 // FreeRows ends sessions of this role that have been silent for so long in the middle of one of the
 // engine's transactions, and returns how many these were.
 func (s *Store) FreeRows(ctx context.Context, silent time.Duration) (ended int, err error) {
-	if err := s.one(ctx, fastLock, "free rows", freeRowsSQL, readOne(&ended), pgx.Identifier{s.schema}.Sanitize()+".", micros(silent)); err != nil {
+	if err := s.one(ctx, fastLock, freeRowsSQL, readOne(&ended), pgx.Identifier{s.schema}.Sanitize()+".", micros(silent)); err != nil {
 		return 0, fmt.Errorf("look for sessions that were cut off: %w", err)
 	}
 	return ended, nil

@@ -21,7 +21,7 @@ import (
 // key, which is its name.
 //
 // $1 key $2 actor $3 reason
-const (
+var (
 	keyOf = `WITH r AS (SELECT r.name, r.label FROM {s}.gates r WHERE r.name = split_part($1::text, '/', 1)),
 o AS (SELECT FROM r WHERE r.label IS NOT NULL OR r.name = $1),
 b AS (SELECT jsonb_strip_nulls(jsonb_build_object('closed_until', x.closed_until, 'weight', x.weight)) AS seen FROM {s}.gate_keys x WHERE x.key = $1),
@@ -31,20 +31,20 @@ w AS (`
 SELECT r.label IS NOT NULL, EXISTS (SELECT FROM w) FROM r`
 
 	// closeKeySQL closes a key until a time, or opens it with NULL. $4 time
-	closeKeySQL = keyOf + `
+	closeKeySQL = named("close gate", keyOf+`
 INSERT INTO {s}.gate_keys AS k (key, closed_until) SELECT $1, $4::timestamptz FROM o
 WHERE $4::timestamptz IS NOT NULL OR EXISTS (SELECT FROM {s}.gate_keys x WHERE x.key = $1)
 ON CONFLICT (key) DO UPDATE SET closed_until = excluded.closed_until
-WHERE CASE WHEN excluded.closed_until IS NULL THEN k.closed_until > clock_timestamp() ELSE k.closed_until IS DISTINCT FROM excluded.closed_until END` +
-		keyKind + `CASE WHEN $4::timestamptz IS NULL THEN 'admin.open_gate' ELSE 'admin.close_gate' END` + keyChanged
+WHERE CASE WHEN excluded.closed_until IS NULL THEN k.closed_until > clock_timestamp() ELSE k.closed_until IS DISTINCT FROM excluded.closed_until END`+
+		keyKind+`CASE WHEN $4::timestamptz IS NULL THEN 'admin.open_gate' ELSE 'admin.close_gate' END`+keyChanged)
 
 	// weighKeySQL sets the weight of a key. It makes no row for the weight that a key has without one.
 	// $4 weight
-	weighKeySQL = keyOf + `
+	weighKeySQL = named("weigh gate", keyOf+`
 INSERT INTO {s}.gate_keys AS k (key, weight) SELECT $1, $4::int FROM o
 WHERE $4::int <> 1 OR EXISTS (SELECT FROM {s}.gate_keys x WHERE x.key = $1)
-ON CONFLICT (key) DO UPDATE SET weight = excluded.weight WHERE k.weight <> excluded.weight` +
-		keyKind + `'admin.set_gate_weight'` + keyChanged
+ON CONFLICT (key) DO UPDATE SET weight = excluded.weight WHERE k.weight <> excluded.weight`+
+		keyKind+`'admin.set_gate_weight'`+keyChanged)
 )
 
 // MaxGateWeight bounds the weight of a key.
@@ -66,7 +66,7 @@ func (s *Store) CloseGateKey(ctx context.Context, key string, until time.Time, b
 		at = &until
 	}
 	return s.changeKey(ctx, key, func(read func(pgx.Rows) error) entpgx.Stmt {
-		return s.stmt("close gate", closeKeySQL, read, key, by.Actor, optional(by.Reason), at)
+		return s.stmt(closeKeySQL, read, key, by.Actor, optional(by.Reason), at)
 	})
 }
 
@@ -74,7 +74,7 @@ func (s *Store) CloseGateKey(ctx context.Context, key string, until time.Time, b
 // anything. The weight is from 1 to MaxGateWeight, and 1 unless it is set.
 func (s *Store) WeighGateKey(ctx context.Context, key string, weight int, by By) (changed bool, err error) {
 	return s.changeKey(ctx, key, func(read func(pgx.Rows) error) entpgx.Stmt {
-		return s.stmt("weigh gate", weighKeySQL, read, key, by.Actor, optional(by.Reason), weight)
+		return s.stmt(weighKeySQL, read, key, by.Actor, optional(by.Reason), weight)
 	})
 }
 

@@ -31,15 +31,15 @@ import (
 // nothing else prevents.
 //
 // $1 queue $2 this schema
-const lockGatesSQL = `SELECT length(set_config('gendurable.gates', coalesce(array_agg(x.name) FILTER (WHERE x.mine), '{}')::text, false) ||
+var lockGatesSQL = named("lock gates", `SELECT length(set_config('gendurable.gates', coalesce(array_agg(x.name) FILTER (WHERE x.mine), '{}')::text, false) ||
     set_config('gendurable.claimed', '{}', false) || set_config('gendurable.awaiting', '{}', false) ||
     set_config('gendurable.fencing', '{}', false) || set_config('gendurable.unsettled', '{}', false) ||
     set_config('gendurable.lined', '{}', false) || set_config('gendurable.seats', '', false)), coalesce(bool_or(NOT x.mine), false)
-FROM (SELECT l.name, pg_try_advisory_xact_lock(` + gateLock + `) AS mine FROM (
-  SELECT r.name FROM {s}.gates r WHERE coalesce(r.queue = $1, true) AND (` + seatText + ` OR (
+FROM (SELECT l.name, pg_try_advisory_xact_lock(`+gateLock+`) AS mine FROM (
+  SELECT r.name FROM {s}.gates r WHERE coalesce(r.queue = $1, true) AND (`+seatText+` OR (
     SELECT g.id FROM {s}.gen_durable g
-    WHERE g.queue = $1 AND ` + inLine + ` AND g.gate ~>=~ r.name AND g.gate ~<~ (r.name || '0') ` + lineOrder + ` LIMIT 1) IS NOT NULL)
-  ORDER BY r.name COLLATE "C" OFFSET 0) l) x`
+    WHERE g.queue = $1 AND `+inLine+` AND g.gate ~>=~ r.name AND g.gate ~<~ (r.name || '0') `+lineOrder+` LIMIT 1) IS NOT NULL)
+  ORDER BY r.name COLLATE "C" OFFSET 0) l) x`)
 
 // gateLock is the advisory lock of gate l. '0' is what follows '/': all keys of a gate are between
 // its name and its name with a 0.
@@ -55,10 +55,10 @@ const gateLock = `hashtextextended('gendurable gate ' || l.name || ' of ' || $2:
 //
 // A process that knows of no gate claims with claimSQL, which heeds none: see Poll for how soon it
 // knows.
-var gatedSQL = gatedClaim(claimSQL)
+var gatedSQL = named("claim gated", gatedClaim(claimSQL.text))
 
 // These are to claimOthersSQL and claimSomeSQL what gatedSQL is to claimSQL.
-var gatedOthersSQL, gatedSomeSQL = gatedClaim(claimOthersSQL), gatedClaim(claimSomeSQL)
+var gatedOthersSQL, gatedSomeSQL = named("claim others gated", gatedClaim(claimOthersSQL.text)), named("claim some gated", gatedClaim(claimSomeSQL.text))
 
 func gatedClaim(claim string) string { return strings.NewReplacer(gatedChanges...).Replace(claim) }
 
@@ -96,12 +96,12 @@ var gatedColumn = `,
 
 // gatedSettingsSQL is claimSettingsSQL behind these statements. It also returns the ids of the rows
 // that were claimed from lines.
-var gatedSettingsSQL = strings.Replace(claimSettingsSQL, `current_setting('gendurable.unsettled')::text[],`,
-	`current_setting('gendurable.unsettled')::text[], current_setting('gendurable.lined')::bigint[],`, 1)
+var gatedSettingsSQL = named("gated settings", strings.Replace(claimSettingsSQL.text, `current_setting('gendurable.unsettled')::text[],`,
+	`current_setting('gendurable.unsettled')::text[], current_setting('gendurable.lined')::bigint[],`, 1))
 
 // atGates puts the statements of a claim at gates around front, which claims from the front.
 func (s *Store) atGates(p *ClaimParams, out *Claimed, front entpgx.Stmt) []entpgx.Stmt {
-	stmts := append(make([]entpgx.Stmt, 0, 5), s.stmt("lock gates", lockGatesSQL, func(rows pgx.Rows) error {
+	stmts := append(make([]entpgx.Stmt, 0, 5), s.stmt(lockGatesSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{nil, &out.Busy}, func() error { return nil })
 		if out.Busy {
 			s.busy.Store(true)
@@ -109,7 +109,7 @@ func (s *Store) atGates(p *ClaimParams, out *Claimed, front entpgx.Stmt) []entpg
 		return err
 	}, p.Queue, s.schema))
 	if p.Seats {
-		stmts = append(stmts, s.stmt("seats", seatsSQL, out.readSeats, p.Queue, p.Limit))
+		stmts = append(stmts, s.stmt(seatsSQL, out.readSeats, p.Queue, p.Limit))
 	}
 	switch {
 	case p.off:
@@ -122,7 +122,7 @@ func (s *Store) atGates(p *ClaimParams, out *Claimed, front entpgx.Stmt) []entpg
 		stmts = append(stmts, front, s.line(p, out))
 	}
 	if p.Seats {
-		stmts = append(stmts, s.stmt("pay", paySQL, nil, p.Queue))
+		stmts = append(stmts, s.stmt(paySQL, nil, p.Queue))
 	}
 	return stmts
 }
@@ -138,22 +138,22 @@ func (s *Store) line(p *ClaimParams, out *Claimed) entpgx.Stmt {
 	}
 	args := []any{p.Queue, p.Worker, p.Machines, p.Limit, micros(p.Lease), p.Lines.After, p.Lines.Used, p.Limit + visitMost, pass}
 	if p.only != nil {
-		return s.stmt("claim some lined", lineSomeSQL, out.readLine, append(args, p.only)...)
+		return s.stmt(lineSomeSQL, out.readLine, append(args, p.only)...)
 	}
-	return s.stmt("claim lined", lineSQL, out.readLine, args...)
+	return s.stmt(lineSQL, out.readLine, args...)
 }
 
 // lineSomeSQL is lineSQL for the rows with given ids. $10 their ids
-var lineSomeSQL = strings.Replace(lineSQL, `AND g.id <> ALL($9::bigint[])`, `AND g.id <> ALL($9::bigint[]) AND g.id = ANY($10::bigint[])`, 1)
+var lineSomeSQL = named("claim some lined", strings.Replace(lineSQL.text, `AND g.id <> ALL($9::bigint[])`, `AND g.id <> ALL($9::bigint[]) AND g.id = ANY($10::bigint[])`, 1))
 
 // lineWindowSQL lists the rows at which lineSQL looks, and locks none. $1 queue $2 most $3 $4 the
 // turn $5 most keys $6 ids to pass over
-var lineWindowSQL = func() string {
-	window, _, _ := strings.Cut(lineSQL, ",\npaid AS")
+var lineWindowSQL = named("line window", func() string {
+	window, _, _ := strings.Cut(lineSQL.text, ",\npaid AS")
 	return strings.NewReplacer(" FOR NO KEY UPDATE OF g SKIP LOCKED", "", " FOR NO KEY UPDATE OF b SKIP LOCKED", "",
 		"(g.fsm || '/' || g.fsm_version) = ANY($3::text[])", "true", "$4::bigint", "$2::bigint", "$6::text", "$3::text", "$7::int", "$4::int",
 		"$8::int", "$5::int", "$9::bigint[]", "$6::bigint[]").Replace(window) + "\nSELECT x.id FROM line x"
-}()
+}())
 
 // lineApart claims from lines what a claim could not, since Postgres refuses to change some row:
 // see claimApart.
@@ -163,7 +163,7 @@ func (s *Store) lineApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, o
 	some.Limit = max(1, p.Limit-len(out.Claims))
 	pass := append([]int64{}, p.pass...)
 	err := s.pipelineOn(ctx, conn, s.enclose(fastLock, s.atGates(&ClaimParams{Queue: p.Queue, off: true}, &Claimed{},
-		s.stmt("line window", lineWindowSQL, readIDs(&window), p.Queue, some.Limit, p.Lines.After, p.Lines.Used, some.Limit+visitMost, pass)))...)
+		s.stmt(lineWindowSQL, readIDs(&window), p.Queue, some.Limit, p.Lines.After, p.Lines.Used, some.Limit+visitMost, pass)))...)
 	if err != nil {
 		return err
 	}

@@ -20,17 +20,17 @@ import "context"
 // The sessions that are seen here are those of this role, and of roles of which it is a member: it
 // may end them.
 // $1 this schema
-const freeGatesSQL = `SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)) FROM pg_stat_activity a
+var freeGatesSQL = named("free gates", `SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)) FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.xact_start IS NOT NULL AND a.state = 'active' AND a.wait_event = 'ClientRead'
   AND a.state_change < clock_timestamp() - interval '3 s' AND EXISTS (
     SELECT FROM pg_locks k JOIN {s}.gates r ON (k.classid::bigint << 32 | k.objid::bigint) = hashtextextended('gendurable gate ' || r.name || ' of ' || $1::text, 0)
-    WHERE k.pid = a.pid AND k.locktype = 'advisory' AND k.objsubid = 1 AND k.granted)`
+    WHERE k.pid = a.pid AND k.locktype = 'advisory' AND k.objsubid = 1 AND k.granted)`)
 
 // freeGates lets the gates go that a claim has locked which was cut off. Polls call it if a claim
 // has found a gate locked since the poll before. An error, as where the role lacks a right, leaves
 // things as they are.
 func (s *Store) freeGates(ctx context.Context) {
 	if s.busy.Swap(false) {
-		_ = s.one(ctx, fastLock, "free gates", freeGatesSQL, nil, s.schema)
+		_ = s.one(ctx, fastLock, freeGatesSQL, nil, s.schema)
 	}
 }

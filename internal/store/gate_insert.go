@@ -51,12 +51,12 @@ const learnEvery = knownFor / 2
 // learnedFirst is how many rows make an insert so large that it reads the gates before.
 const learnedFirst = 1000
 
-const (
+var (
 	// mayReadSQL tells whether the role may read gates. The catalog is there for everybody. $1 schema
-	mayReadSQL = `SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1 AND c.relname = 'gates' AND has_table_privilege(c.oid, 'SELECT'))`
+	mayReadSQL = named("may read gates", `SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = 'gates' AND has_table_privilege(c.oid, 'SELECT'))`)
 
-	knownSQL = `SELECT ` + gateColumns + ` FROM {s}.gates r`
+	knownSQL = named("known gates", `SELECT `+gateColumns+` FROM {s}.gates r`)
 )
 
 // learner decides when inserts read the gates.
@@ -77,7 +77,7 @@ func (s *Store) learn() []entpgx.Stmt {
 		return nil
 	}
 	if !s.learner.may.Load() {
-		return []entpgx.Stmt{s.stmt("may read gates", mayReadSQL, func(rows pgx.Rows) error {
+		return []entpgx.Stmt{s.stmt(mayReadSQL, func(rows pgx.Rows) error {
 			var may bool
 			_, err := pgx.ForEachRow(rows, []any{&may}, func() error { return nil })
 			if err == nil && may {
@@ -87,7 +87,7 @@ func (s *Store) learn() []entpgx.Stmt {
 			return err
 		}, s.schema)}
 	}
-	return []entpgx.Stmt{s.stmt("known gates", knownSQL, func(rows pgx.Rows) error {
+	return []entpgx.Stmt{s.stmt(knownSQL, func(rows pgx.Rows) error {
 		var gates Gates
 		var gate gateRow
 		_, err := pgx.ForEachRow(rows, gate.into(), func() error { gates = append(gates, gate.gate()); return nil })
@@ -149,11 +149,11 @@ func (s *Store) lineUp(c *specs) {
 // their last argument but for the retentions.
 var (
 	insertLinedSQL       = withGates(insertSQL, "$17")
-	insertUnlessLinedSQL = withGates(insertUnlessSQL, "$17")
-	replaceLinedSQL      = withGates(replaceSQL, "$20")
+	insertUnlessLinedSQL = named("insert unless lined", withGates(insertUnlessSQL.text, "$17"))
+	replaceLinedSQL      = named("replace lined", withGates(replaceSQL.text, "$20"))
 	spawnLinedSQL        = withGates(spawnSQL, "$21")
 
-	insertUnlessLinedRetainedSQL = retaining(insertUnlessLinedSQL, 18)
+	insertUnlessLinedRetainedSQL = named("insert unless lined", retaining(insertUnlessLinedSQL.text, 18), "retained")
 )
 
 func withGates(insert, gates string) string {

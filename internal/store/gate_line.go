@@ -78,7 +78,7 @@ func debtOf(n, per string) string {
 //
 // $1 queue $2 worker $3 machines $4 most rows to claim $5 lease, µs $6 $7 the turn $8 most keys to
 // visit $9 ids to pass over
-var lineSQL = strings.NewReplacer(
+var lineSQL = named("claim lined", strings.NewReplacer(
 	"<allow>", strings.ReplaceAll(allowText, "<limit>", "$4"),
 	"<debt>", debtOf("r.rate", "r.rate_per"), "<locked debt>", debtOf("w.rate", "w.rate_per"),
 	"<owes>", debtOf("r.total_rate", "r.total_rate_per"), "<pace>", strings.ReplaceAll(paceText, "<per>", "w.rate_per"),
@@ -228,7 +228,7 @@ SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.clai
   EXISTS (SELECT FROM walk w WHERE w.crowded), CASE WHEN t.stays THEN $6::text WHEN t.ends THEN t.k ELSE t.last END,
   CASE WHEN t.stays THEN $7::int WHEN t.ends THEN t.used ELSE 0 END,
   (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
-FROM sum CROSS JOIN c CROSS JOIN met m CROSS JOIN turn t`)
+FROM sum CROSS JOIN c CROSS JOIN met m CROSS JOIN turn t`))
 
 // readLine reads the one row of lineSQL.
 func (c *Claimed) readLine(rows pgx.Rows) error {

@@ -41,7 +41,7 @@ type Filed struct {
 // the next pass as well.
 //
 // $1 … $5 the last row of the page before: queue, gate, priority, time, id $6 most rows
-var refileSQL = strings.NewReplacer("<row>", `SELECT g.id, g.queue, g.gate, g.priority, g.eligible_at FROM {s}.gen_durable g WHERE `+inLine,
+var refileSQL = named("refile", strings.NewReplacer("<row>", `SELECT g.id, g.queue, g.gate, g.priority, g.eligible_at FROM {s}.gen_durable g WHERE `+inLine,
 	"<end>", lineOrder+` LIMIT $6::bigint`, "<inLine>", inLine, "<gate>", gateText).Replace(`WITH p AS MATERIALIZED (
   SELECT x.*, row_number() OVER () AS n FROM (
     (<row> AND g.queue = $1 AND g.gate = $2 AND (g.priority, g.eligible_at, g.id) > ($3::bigint, $4::timestamptz, $5::bigint) <end>)
@@ -56,14 +56,14 @@ l AS MATERIALIZED (
 m AS (
   UPDATE {s}.gen_durable g SET gate = l.now_at, pick_lane = CASE WHEN l.now_at IS NULL THEN 0 ELSE 3 END FROM l WHERE g.ctid = l.tid RETURNING g.queue)
 SELECT (SELECT count(*) FROM p), (SELECT coalesce(array_agg(DISTINCT m.queue), '{}') FROM m), p.queue, p.gate, p.priority, p.eligible_at, p.id
-FROM p ORDER BY p.n DESC LIMIT 1`)
+FROM p ORDER BY p.n DESC LIMIT 1`))
 
 // Refile brings those of the next most rows in line that are behind another gate by now to where
 // they belong, and returns the queues in which it has moved some. It reports whether there may be
 // more rows in line behind.
 func (s *Store) Refile(ctx context.Context, from *Filed, most int) (queues []string, more bool, err error) {
 	seen := 0
-	err = s.one(ctx, fastLock, "refile", refileSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, refileSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&seen, &queues, &from.queue, &from.gate, &from.priority, &from.at, &from.id}, func() error { return nil })
 		return err
 	}, from.queue, from.gate, from.priority, from.at, from.id, most)

@@ -48,19 +48,19 @@ func (r *gateRow) gate() Gate {
 // ordersSQL reads what operators and other processes want: the paused queues, and the gates. A row
 // of nothing but NULL says that some process records a machine; one of nothing but a time, that
 // signals are kept.
-const ordersSQL = `SELECT p.queue, p.paused_at, NULL::text AS name, NULL::text, NULL::text, NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint,
+var ordersSQL = named("orders", `SELECT p.queue, p.paused_at, NULL::text AS name, NULL::text, NULL::text, NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint,
   NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::int, NULL::text, NULL::bool, NULL::bool FROM {s}.paused_queues p
-UNION ALL SELECT NULL, NULL, ` + gateColumns + ` FROM {s}.gates r
+UNION ALL SELECT NULL, NULL, `+gateColumns+` FROM {s}.gates r
 UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 WHERE EXISTS (SELECT FROM {s}.recorded_machines)
 UNION ALL SELECT NULL, clock_timestamp(), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-WHERE EXISTS (SELECT FROM {s}.kept_signals)`
+WHERE EXISTS (SELECT FROM {s}.kept_signals)`)
 
 // orders reads the paused queues and the gates into out. It notes whether some machine is recorded,
 // and whether signals are kept, in this process or in another.
 func (s *Store) orders(out *Polled) entpgx.Stmt {
 	began := time.Now()
-	return s.stmt("orders", ordersSQL, func(rows pgx.Rows) error {
+	return s.stmt(ordersSQL, func(rows pgx.Rows) error {
 		var paused *string
 		var since *time.Time
 		var gate gateRow
@@ -89,23 +89,23 @@ func (s *Store) orders(out *Polled) entpgx.Stmt {
 	})
 }
 
-const (
+var (
 	// setGateSQL stores a gate. It returns a row if that changes anything.
-	setGateSQL = `INSERT INTO {s}.gates AS r (name, queue, machine, step, label, places, rate, rate_per, rate_burst, total, total_rate,
+	setGateSQL = named("set gate", `INSERT INTO {s}.gates AS r (name, queue, machine, step, label, places, rate, rate_per, rate_burst, total, total_rate,
   total_rate_per, total_rate_burst, cost_label, adapt, run)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, machine = excluded.machine, step = excluded.step, label = excluded.label,
   places = excluded.places, rate = excluded.rate, rate_per = excluded.rate_per, rate_burst = excluded.rate_burst, total = excluded.total,
   total_rate = excluded.total_rate, total_rate_per = excluded.total_rate_per, total_rate_burst = excluded.total_rate_burst,
   cost_label = excluded.cost_label, adapt = excluded.adapt, run = excluded.run, updated_at = clock_timestamp()
-WHERE (` + gateColumns + `)
+WHERE (`+gateColumns+`)
   IS DISTINCT FROM (excluded.name, excluded.queue, excluded.machine, excluded.step, excluded.label, excluded.places, excluded.rate,
     excluded.rate_per, excluded.rate_burst, excluded.total, excluded.total_rate, excluded.total_rate_per, excluded.total_rate_burst,
     excluded.cost_label, excluded.adapt, excluded.run)
-RETURNING r.name`
+RETURNING r.name`)
 	// awaitGateSQL waits for the lock of lockGatesSQL. $1 name $2 this schema
-	awaitGateSQL = `SELECT pg_advisory_xact_lock(` + gateLock + `) FROM (SELECT $1::text AS name) l`
-	dropGateSQL  = `DELETE FROM {s}.gates r WHERE r.name = $1 RETURNING r.name`
+	awaitGateSQL = named("await gate", `SELECT pg_advisory_xact_lock(`+gateLock+`) FROM (SELECT $1::text AS name) l`)
+	dropGateSQL  = named("drop gate", `DELETE FROM {s}.gates r WHERE r.name = $1 RETURNING r.name`)
 )
 
 // SetGate stores a gate, or changes the one of that name, and reports whether that changed
@@ -125,19 +125,19 @@ func (s *Store) SetGate(ctx context.Context, g Gate, by By) (changed bool, err e
 	}
 	args := slices.Concat([]any{g.Name, optional(g.Queue), optional(g.Machine), optional(g.Step), optional(g.Label), bound(g.Places)},
 		rate(g.Rate), []any{bound(g.Total)}, rate(g.TotalRate), []any{optional(g.CostLabel), g.Adapt, g.Run})
-	return s.changeGate(ctx, g.Name, "set_gate", by, s.stmt("set gate", setGateSQL, readChanged(&changed), args...), &changed)
+	return s.changeGate(ctx, g.Name, "set_gate", by, s.stmt(setGateSQL, readChanged(&changed), args...), &changed)
 }
 
 // DropGate deletes a gate, and reports whether there was one.
 func (s *Store) DropGate(ctx context.Context, name string, by By) (changed bool, err error) {
-	return s.changeGate(ctx, name, "drop_gate", by, s.stmt("drop gate", dropGateSQL, readChanged(&changed), name), &changed)
+	return s.changeGate(ctx, name, "drop_gate", by, s.stmt(dropGateSQL, readChanged(&changed), name), &changed)
 }
 
 // changeGate changes a gate under its lock: a claim that is under way ends before. So no claim by
 // the old rule commits after the change.
 func (s *Store) changeGate(ctx context.Context, name, verb string, by By, change entpgx.Stmt, changed *bool) (bool, error) {
-	err := s.transaction(ctx, slowLock, s.stmt("await gate", awaitGateSQL, nil, name, s.schema), s.stmt("seen gate", seenGateSQL, nil, name), change,
-		s.stmt("audit gate", auditGateSQL, nil, name, verb, by.Actor, optional(by.Reason)))
+	err := s.transaction(ctx, slowLock, s.stmt(awaitGateSQL, nil, name, s.schema), s.stmt(seenGateSQL, nil, name), change,
+		s.stmt(auditGateSQL, nil, name, verb, by.Actor, optional(by.Reason)))
 	if err != nil && unknown(err) {
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
@@ -170,25 +170,25 @@ const gateCountMost = 100_000
 
 // gatesSQL lists the gates. It reads the places that are taken, of all three kinds, and at most $1
 // rows in line.
-const gatesSQL = `WITH p AS MATERIALIZED (
+var gatesSQL = named("gates", `WITH p AS MATERIALIZED (
   SELECT x.name, count(*)::int AS taken, count(DISTINCT x.key)::int AS kinds FROM (
     SELECT split_part(g.gate, '/', 1) AS name, g.gate AS key FROM {s}.gen_durable g WHERE g.place IS NOT NULL
     UNION ALL SELECT split_part(g.run_gate, '/', 1), g.run_gate FROM {s}.gen_durable g WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL
     UNION ALL SELECT o.name, o.name FROM (
-      SELECT DISTINCT ON (r.queue) r.queue, r.name FROM {s}.gates r WHERE ` + seatText + ` ORDER BY r.queue, r.name COLLATE "C") o
+      SELECT DISTINCT ON (r.queue) r.queue, r.name FROM {s}.gates r WHERE `+seatText+` ORDER BY r.queue, r.name COLLATE "C") o
     JOIN {s}.gen_durable g ON g.queue = o.queue AND g.seat IS NOT NULL) x
   GROUP BY x.name),
 w AS MATERIALIZED (
   SELECT split_part(l.gate, '/', 1) AS name, count(*)::int AS waiting, min(l.eligible_at) AS oldest
-  FROM (SELECT g.gate, g.eligible_at FROM {s}.gen_durable g WHERE ` + inLine + ` ` + lineOrder + ` LIMIT $1) l GROUP BY 1)
-SELECT ` + gateColumns + `, coalesce(p.taken, 0), coalesce(w.waiting, 0), coalesce(p.kinds, 0),
+  FROM (SELECT g.gate, g.eligible_at FROM {s}.gen_durable g WHERE `+inLine+` `+lineOrder+` LIMIT $1) l GROUP BY 1)
+SELECT `+gateColumns+`, coalesce(p.taken, 0), coalesce(w.waiting, 0), coalesce(p.kinds, 0),
   coalesce(greatest(extract(epoch FROM clock_timestamp() - w.oldest) * 1000000, 0), 0)::bigint,
   CASE WHEN k.closed_until > clock_timestamp() THEN k.closed_until END
-FROM {s}.gates r LEFT JOIN p ON p.name = r.name LEFT JOIN w ON w.name = r.name LEFT JOIN {s}.gate_keys k ON k.key = r.name ORDER BY r.name COLLATE "C"`
+FROM {s}.gates r LEFT JOIN p ON p.name = r.name LEFT JOIN w ON w.name = r.name LEFT JOIN {s}.gate_keys k ON k.key = r.name ORDER BY r.name COLLATE "C"`)
 
 // Gates lists the gates by name.
 func (s *Store) Gates(ctx context.Context) (gates []GateCount, err error) {
-	err = s.one(ctx, fastLock, "gates", gatesSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, gatesSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var row gateRow
 			var g GateCount

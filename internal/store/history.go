@@ -70,11 +70,11 @@ SELECT id FROM h`).Replace(text)
 }
 
 var (
-	keptRecordedSQL = recorded(keptSQL, "$8", "$9", "$10", "'next'", "g.step", "NULL::text", "NULL::text")
-	doneRecordedSQL = recorded(doneSQL, "$7", "$8", "$9", "'done'", "NULL::text", "NULL::text", "NULL::text")
+	keptRecordedSQL = named("commit kept", recorded(keptSQL.text, "$8", "$9", "$10", "'next'", "g.step", "NULL::text", "NULL::text"), "recorded")
+	doneRecordedSQL = named("commit done", recorded(doneSQL.text, "$7", "$8", "$9", "'done'", "NULL::text", "NULL::text", "NULL::text"), "recorded")
 
-	commitRecordedSQL = recorded(commitSQL, "$20", "$21", "$22", "u.kind",
-		"CASE WHEN u.kind IN ('next', 'await', 'children', 'rejoin') THEN g.step END", "u.failure", "u.err")
+	commitRecordedSQL = named("commit", recorded(commitSQL.text, "$20", "$21", "$22", "u.kind",
+		"CASE WHEN u.kind IN ('next', 'await', 'children', 'rejoin') THEN g.step END", "u.failure", "u.err"), "recorded")
 )
 
 // trail holds the columns that a part of a batch sends for the history. They may be shorter than
@@ -112,7 +112,7 @@ func put[T any](column []T, i int, v, none T) []T {
 }
 
 // pick returns the statement that records if an entry asks for it.
-func (t *trail) pick(plain, recording string) string {
+func (t *trail) pick(plain, recording *statement) *statement {
 	if t.took == nil {
 		return plain
 	}
@@ -130,12 +130,12 @@ func (t *trail) args(args ...any) []any {
 // dropInboxRecordedSQL is dropInboxSQL that also appends which signals of recorded instances nobody
 // had consumed, a row for each name. Its kind has a dot, so that the row counts as no run of a
 // step. $4 the recorded instances $5 worker
-var dropInboxRecordedSQL = strings.Replace(dropInboxSQL, "\nSELECT d.target_id", `,
-n AS (SELECT d.target_id`, 1) + `),
-w AS (` + historyInto + `(SELECT clock_timestamp()), g.id, g.visit, NULL, NULL, NULL, g.fsm_version, 'signal.unread', $5::uuid, g.fsm, g.step,
-    NULL, NULL, left(n.number || ' × ' || n.name, ` + errorMost + `), NULL
+var dropInboxRecordedSQL = named("drop inbox", strings.Replace(dropInboxSQL.text, "\nSELECT d.target_id", `,
+n AS (SELECT d.target_id`, 1)+`),
+w AS (`+historyInto+`(SELECT clock_timestamp()), g.id, g.visit, NULL, NULL, NULL, g.fsm_version, 'signal.unread', $5::uuid, g.fsm, g.step,
+    NULL, NULL, left(n.number || ' × ' || n.name, `+errorMost+`), NULL
   FROM n JOIN {s}.gen_durable g ON g.id = n.target_id WHERE g.id = ANY($4::bigint[]))
-SELECT n.target_id, n.name, n.number FROM n`
+SELECT n.target_id, n.name, n.number FROM n`, "recorded")
 
 // undecidedSQL appends what became of outcomes that end an instance only if no signal waits. The
 // update has ended them all, and unlessSQL, before this statement, has let some go on. Both left
@@ -143,13 +143,13 @@ SELECT n.target_id, n.name, n.number FROM n`
 // the step had waited is not known any more.
 //
 // $1 ids $2 mark $3 worker $4 visits $5 steps $6 attempts $7 took, µs $8 kinds $9 errors $10 diffs
-const undecidedSQL = historyInto + `g.updated_at, u.id, u.visit, u.took, NULL, u.attempt, g.fsm_version,
+var undecidedSQL = named("history unless", historyInto+`g.updated_at, u.id, u.visit, u.took, NULL, u.attempt, g.fsm_version,
   CASE WHEN g.visit > u.visit THEN 'next' ELSE u.kind END, $3::uuid, g.fsm, u.step, CASE WHEN g.visit > u.visit THEN g.step END,
-  g.failure, CASE WHEN g.visit = u.visit THEN left(u.err, ` + errorMost + `) END, u.diff::jsonb
+  g.failure, CASE WHEN g.visit = u.visit THEN left(u.err, `+errorMost+`) END, u.diff::jsonb
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($4::bigint[]) AS visit, unnest($5::text[]) AS step, unnest($6::int[]) AS attempt,
   unnest($7::bigint[]) AS took, unnest($8::text[]) AS kind, unnest($9::text[]) AS err, unnest($10::text[]) AS diff) u
 CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
-WHERE g.commit_id = $2::uuid`
+WHERE g.commit_id = $2::uuid`)
 
 // undecided holds the recorded entries that unlessSQL decides.
 type undecided struct {
@@ -201,30 +201,30 @@ func recordExpired(text string) string {
 }
 
 var (
-	reapRecordedSQL        = recordReaped(reapSQL)
-	reapTheseRecordedSQL   = recordReaped(reapTheseSQL)
-	expireRecordedSQL      = recordExpired(expireSQL)
-	expireTheseRecordedSQL = recordExpired(expireTheseSQL)
+	reapRecordedSQL        = named("reap", recordReaped(reapSQL.text), "recorded")
+	reapTheseRecordedSQL   = named("reap", recordReaped(reapTheseSQL.text), "these recorded")
+	expireRecordedSQL      = named("expire", recordExpired(expireSQL.text), "recorded")
+	expireTheseRecordedSQL = named("expire", recordExpired(expireTheseSQL.text), "these recorded")
 )
 
 // recordingOf has the sweeps' statements that record, by those that do not.
-var recordingOf = map[string]string{
+var recordingOf = map[*statement]*statement{
 	reapSQL: reapRecordedSQL, reapTheseSQL: reapTheseRecordedSQL, expireSQL: expireRecordedSQL, expireTheseSQL: expireTheseRecordedSQL,
 }
 
 // swept returns the text of a sweep: the one that records while some machine is recorded.
-func (s *Store) swept(text string) string {
+func (s *Store) swept(text *statement) *statement {
 	if s.recording.Load() {
 		return recordingOf[text]
 	}
 	return text
 }
 
-const (
+var (
 	// recordSQL notes which machines are recorded. $1 their names
-	recordSQL = `INSERT INTO {s}.recorded_machines (machine) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING`
+	recordSQL = named("record machines", `INSERT INTO {s}.recorded_machines (machine) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING`)
 	// unrecordSQL forgets machines. $1 their names
-	unrecordSQL = `DELETE FROM {s}.recorded_machines r WHERE r.machine = ANY($1::text[])`
+	unrecordSQL = named("forget machines", `DELETE FROM {s}.recorded_machines r WHERE r.machine = ANY($1::text[])`)
 )
 
 // SetRecorded notes which of a process' machines are recorded, so that the sweeps of all processes
@@ -233,10 +233,10 @@ const (
 func (s *Store) SetRecorded(ctx context.Context, recorded, others []string) error {
 	var stmts []entpgx.Stmt
 	if len(recorded) > 0 {
-		stmts = append(stmts, s.stmt("record machines", recordSQL, nil, recorded))
+		stmts = append(stmts, s.stmt(recordSQL, nil, recorded))
 	}
 	if len(others) > 0 {
-		stmts = append(stmts, s.stmt("forget machines", unrecordSQL, nil, others))
+		stmts = append(stmts, s.stmt(unrecordSQL, nil, others))
 	}
 	if err := s.transaction(ctx, slowLock, stmts...); err != nil {
 		return fmt.Errorf("note which machines are recorded: %w", err)
@@ -249,7 +249,7 @@ func (s *Store) SetRecorded(ctx context.Context, recorded, others []string) erro
 
 // rollSQL makes the partitions of the days ahead, and drops those of the days past keep. $1 is keep
 // in µs.
-const rollSQL = `SELECT made, dropped FROM {s}.gen_durable_roll_history($1::bigint * interval '1 microsecond')`
+var rollSQL = named("roll history", `SELECT made, dropped FROM {s}.gen_durable_roll_history($1::bigint * interval '1 microsecond')`)
 
 // RollHistory makes the history's partitions for the days ahead, and removes the days that are
 // older than keep. It passes over what somebody else has locked. In a distributed schema, Citus
@@ -258,7 +258,7 @@ func (s *Store) RollHistory(ctx context.Context, keep time.Duration) (made, drop
 	if s.rendered.Load().distributed() {
 		return s.rollAtCoordinator(ctx, keep)
 	}
-	err = s.one(ctx, fastLock, "roll history", rollSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, rollSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&made, &dropped}, func() error { return nil })
 		return err
 	}, micros(keep))
@@ -271,13 +271,13 @@ func (s *Store) RollHistory(ctx context.Context, keep time.Duration) (made, drop
 // rollThereSQL calls the function of rollSQL at the coordinator, on a connection between the nodes.
 // The owner does not enter for it: Citus takes the locks of DDL there, and those of a move. $1 keep
 // in µs.
-const rollThereSQL = `SELECT c.success, c.result FROM pg_catalog.run_command_on_coordinator(
-  format('SELECT made || '' '' || dropped FROM {s}.gen_durable_roll_history(%L)', $1::bigint * interval '1 microsecond')) c`
+var rollThereSQL = named("roll history", `SELECT c.success, c.result FROM pg_catalog.run_command_on_coordinator(
+  format('SELECT made || '' '' || dropped FROM {s}.gen_durable_roll_history(%L)', $1::bigint * interval '1 microsecond')) c`, "at the coordinator")
 
 func (s *Store) rollAtCoordinator(ctx context.Context, keep time.Duration) (made, dropped int, err error) {
 	var done bool
 	var result string
-	err = s.pipeline(ctx, s.stmt("roll history", rollThereSQL, func(rows pgx.Rows) error {
+	err = s.pipeline(ctx, s.stmt(rollThereSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&done, &result}, func() error { return nil })
 		return err
 	}, micros(keep)))

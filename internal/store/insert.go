@@ -85,12 +85,12 @@ ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
 )
 
 // drawSQL draws ids for specs that several messages insert. $1 how many
-const drawSQL = `SELECT nextval('{s}.gen_durable_id_seq') FROM generate_series(1, $1::int)`
+var drawSQL = named("draw ids", `SELECT nextval('{s}.gen_durable_id_seq') FROM generate_series(1, $1::int)`)
 
 // insertDrawnSQL inserts those specs that one message of several holds. It inserts them in the
 // order of their keys, which is that of the messages, too, under ids that were drawn in input
 // order. $1 … $16 as insertRowsSQL $17 ids
-const insertDrawnSQL = insertIntoSQL + specRows + `, unnest($17::bigint[]) AS id) r ` + inKeyOrder
+var insertDrawnSQL = named("insert", insertIntoSQL+specRows+`, unnest($17::bigint[]) AS id) r `+inKeyOrder, "drawn")
 
 // spawnSQL inserts the children of this batch's ScheduleChildren outcomes, each for the round of
 // its parent that this commit has begun. A parent without such a round had no outcome applied, and
@@ -124,7 +124,7 @@ func (c *specs) args(mark string) []any {
 }
 
 // occupantsSQL finds the instances that occupy keys. $1 keys
-const occupantsSQL = `SELECT g.correlation_guard, g.id, g.uid FROM {s}.gen_durable g WHERE g.correlation_guard = ANY($1::text[])`
+var occupantsSQL = named("occupants", `SELECT g.correlation_guard, g.id, g.uid FROM {s}.gen_durable g WHERE g.correlation_guard = ANY($1::text[])`)
 
 type occupant struct {
 	id  int64
@@ -287,10 +287,10 @@ func (s *Store) insertion(cols *specs, fresh map[uuid.UUID]int64) entpgx.Stmt {
 	}
 	if len(cols.gates) > 0 {
 		text, args := insertLinedForms.of(cols, append(cols.insertArgs(), cols.gates)...)
-		return s.stmt("insert lined", text, readFresh(fresh), args...)
+		return s.stmt(text, readFresh(fresh), args...)
 	}
 	text, args := insertForms.of(cols, cols.insertArgs()...)
-	return s.stmt("insert", text, readFresh(fresh), args...)
+	return s.stmt(text, readFresh(fresh), args...)
 }
 
 // insertParts inserts specs in as many messages as they need, and notes the ids. Keys are inserted
@@ -299,7 +299,7 @@ func (s *Store) insertParts(send send, cols *specs, fresh map[uuid.UUID]int64) e
 	parts, learn := cols.parts(), s.learn()
 	if cols.keyed && len(parts) > 1 {
 		var ids []int64
-		if err := send(s.stmt("draw ids", drawSQL, readIDs(&ids), cols.len())); err != nil {
+		if err := send(s.stmt(drawSQL, readIDs(&ids), cols.len())); err != nil {
 			return err
 		}
 		parts = cols.byKey(ids).parts()
@@ -308,7 +308,7 @@ func (s *Store) insertParts(send send, cols *specs, fresh map[uuid.UUID]int64) e
 		stmt := s.insertion(part, fresh)
 		if part.ids != nil {
 			text, args := part.retain(insertDrawnSQL, insertDrawnRetainedSQL, append(part.insertArgs(), part.ids)...)
-			stmt = s.stmt("insert", text, readFresh(fresh), args...)
+			stmt = s.stmt(text, readFresh(fresh), args...)
 		}
 		if err := send(append(learn, stmt)...); err != nil {
 			return err
@@ -331,7 +331,7 @@ func (s *Store) insertKeyed(send send, cols *specs, list []*step.Spec) ([]Insert
 			return out, nil
 		}
 		held := map[string]occupant{}
-		if err := send(s.stmt("occupants", occupantsSQL, readOccupants(held), keysOf(missing))); err != nil {
+		if err := send(s.stmt(occupantsSQL, readOccupants(held), keysOf(missing))); err != nil {
 			return nil, err
 		}
 		if out, missing = match(list, fresh, held); len(missing) == 0 {
@@ -423,20 +423,20 @@ func (s *Store) interactive(ctx context.Context, lock string, body func(send) er
 // need: they go in the round trip of the COMMIT.
 func (s *Store) interactiveThen(ctx context.Context, lock string, body func(send) (last []entpgx.Stmt, err error)) error {
 	return s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		begin := []entpgx.Stmt{s.stmt("begin", beginSQL, nil), s.settings(lock, statementLimit)}
+		begin := []entpgx.Stmt{s.stmt(beginSQL, nil), s.settings(lock, statementLimit)}
 		last, err := body(func(stmts ...entpgx.Stmt) error {
 			stmts, begin = append(begin, stmts...), nil
 			return s.pipelineOn(ctx, conn.Conn(), stmts...)
 		})
 		if err == nil {
-			err = s.pipelineOn(ctx, conn.Conn(), append(last, s.stmt("commit", `COMMIT`, nil))...)
+			err = s.pipelineOn(ctx, conn.Conn(), append(last, s.stmt(endSQL, nil))...)
 			if err == nil || len(last) == 0 {
 				return err
 			}
 		}
 		if conn.Conn().PgConn().TxStatus() != 'I' {
 			ctx := context.WithoutCancel(ctx)
-			if rollback := s.pipelineOn(ctx, conn.Conn(), s.stmt("rollback", `ROLLBACK`, nil)); rollback != nil {
+			if rollback := s.pipelineOn(ctx, conn.Conn(), s.stmt(rollbackSQL, nil)); rollback != nil {
 				return errors.Join(err, conn.Conn().Close(ctx))
 			}
 		}

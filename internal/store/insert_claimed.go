@@ -39,7 +39,7 @@ const (
 // of a step finds the same text as any later one.
 //
 // $1 … $16 as insertRowsSQL $17 retentions $18 worker $19 lease, µs $20 most bytes of a state
-var insertClaimedSQL = strings.NewReplacer(
+var insertClaimedSQL = named("insert claimed", strings.NewReplacer(
 	"INSERT INTO {s}.gen_durable (", "INSERT INTO {s}.gen_durable AS g (",
 	"trace, deadline, retain)", "trace, deadline, retain, status, locked_by, lease_expires_at, claim_token)",
 	"r.retain::bigint[]", "r.retain::bigint[], 'executing'::{s}.durable_status, $18::text, "+
@@ -48,9 +48,9 @@ var insertClaimedSQL = strings.NewReplacer(
   g.attempt, g.crashes, g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
   g.timed_out, g.inserted_at, NULL::text, false, g.deadline, (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint, g.labels,
   g.trace, g.eligible_at, false, NULL::text, coalesce(g.retain[1] = 0, false), coalesce(g.join_round, 0), g.node`,
-).Replace(insertRetainedSQL)
+).Replace(insertRetainedSQL))
 
-var insertClaimedKeylessSQL = keyless(insertClaimedSQL)
+var insertClaimedKeylessSQL = named("insert claimed", keyless(insertClaimedSQL.text), "keyless")
 
 // claiming makes an insertion claim its rows.
 type claiming struct {
@@ -116,5 +116,5 @@ func (s *Store) claimedInsertion(cols *specs, fresh map[uuid.UUID]int64) entpgx.
 		return nil
 	}
 	args := append(cols.insertArgs(), cols.retains, c.worker, micros(c.lease), claimedBytes/cols.len())
-	return s.stmt("insert claimed", text, read, args...)
+	return s.stmt(text, read, args...)
 }

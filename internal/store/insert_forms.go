@@ -6,15 +6,16 @@ import "strings"
 
 // forms are the texts of an insertion: for specs with keys and for others, and where some spec has
 // a retention of its own.
-type forms struct{ keyed, keyless, keyedRetained, keylessRetained string }
+type forms struct{ keyed, keyless, keyedRetained, keylessRetained *statement }
 
 // formsOf returns forms. parameter is the number of the one for retentions.
-func formsOf(keyed, keyless string, parameter int) forms {
-	return forms{keyed, keyless, retaining(keyed, parameter), retaining(keyless, parameter)}
+func formsOf(name, keyed, keyless string, parameter int) forms {
+	return forms{named(name, keyed), named(name, keyless, "keyless"), named(name, retaining(keyed, parameter), "retained"),
+		named(name, retaining(keyless, parameter), "keyless retained")}
 }
 
 // of returns the text for specs, and its arguments.
-func (f *forms) of(c *specs, args ...any) (text string, all []any) {
+func (f *forms) of(c *specs, args ...any) (text *statement, all []any) {
 	if c.keyed {
 		return c.retain(f.keyed, f.keyedRetained, args...)
 	}
@@ -31,10 +32,10 @@ func keyless(text string) string { return strings.Replace(text, forKeys, "", 1) 
 func unread(text string) string { return strings.TrimSuffix(text, returning) }
 
 var (
-	insertForms      = formsOf(insertSQL, keyless(insertSQL), 17)
-	insertLinedForms = formsOf(insertLinedSQL, keyless(insertLinedSQL), 18)
-	spawnForms       = formsOf(spawnSQL, unread(keyless(spawnSQL)), 21)
-	spawnLinedForms  = formsOf(spawnLinedSQL, unread(keyless(spawnLinedSQL)), 22)
+	insertForms      = formsOf("insert", insertSQL, keyless(insertSQL), 17)
+	insertLinedForms = formsOf("insert lined", insertLinedSQL, keyless(insertLinedSQL), 18)
+	spawnForms       = formsOf("spawn", spawnSQL, unread(keyless(spawnSQL)), 21)
+	spawnLinedForms  = formsOf("spawn lined", spawnLinedSQL, unread(keyless(spawnLinedSQL)), 22)
 )
 
 // alike returns a column, only its first element if all are alike.

@@ -11,7 +11,7 @@ import (
 )
 
 // identifySQL reads the uids of instances, whatever their status. $1 ids
-const identifySQL = `SELECT g.id, g.uid FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[])`
+var identifySQL = named("identify", `SELECT g.id, g.uid FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[])`)
 
 // errIsIn rolls back an attempt to insert: an earlier one took effect.
 var errIsIn = errors.New("an earlier attempt took effect")
@@ -34,7 +34,7 @@ func (s *Store) recognise(send send, list []*step.Spec, doubt [][]Inserted) ([]I
 		}
 	}
 	found := map[uuid.UUID]int64{}
-	if err := send(s.stmt("identify", identifySQL, readFresh(found), ids)); err != nil {
+	if err := send(s.stmt(identifySQL, readFresh(found), ids)); err != nil {
 		return nil, err
 	}
 	for _, attempt := range doubt {

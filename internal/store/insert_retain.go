@@ -25,12 +25,12 @@ func retaining(text string, parameter int) string {
 
 var (
 	insertRetainedSQL       = retaining(insertSQL, 17)
-	insertDrawnRetainedSQL  = retaining(insertDrawnSQL, 18)
-	insertUnlessRetainedSQL = retaining(insertUnlessSQL, 17)
+	insertDrawnRetainedSQL  = named("insert", retaining(insertDrawnSQL.text, 18), "drawn retained")
+	insertUnlessRetainedSQL = named("insert unless", retaining(insertUnlessSQL.text, 17), "retained")
 )
 
 // retain returns the statement that sets retentions, and its arguments, if a spec has one.
-func (c *specs) retain(plain, retaining string, args ...any) (text string, all []any) {
+func (c *specs) retain(plain, retaining *statement, args ...any) (text *statement, all []any) {
 	if c.retains == nil {
 		return plain, args
 	}

@@ -117,7 +117,7 @@ func (r *ruling) insert(round []int) error {
 func (r *ruling) try(todo []int) (again []int, err error) {
 	held := map[string]run{}
 	if keys := r.keys(todo, func(x *step.Spec) bool { return x.Conflict != step.ConflictRefuse }); len(keys) > 0 {
-		if err := r.send(r.s.stmt("runs", runsSQL, readRuns(held), keys)); err != nil {
+		if err := r.send(r.s.stmt(runsSQL, readRuns(held), keys)); err != nil {
 			return nil, err
 		}
 	}
@@ -166,7 +166,7 @@ func (r *ruling) insertRest(todo []int) (again []int, err error) {
 	if err := r.takeKept(todo, fresh); err != nil || len(left) == 0 {
 		return nil, err
 	}
-	if err := r.send(r.s.stmt("runs", runsSQL, readRuns(held), r.keys(left, nil))); err != nil {
+	if err := r.send(r.s.stmt(runsSQL, readRuns(held), r.keys(left, nil))); err != nil {
 		return nil, err
 	}
 	for _, i := range left {
@@ -197,8 +197,8 @@ func (r *ruling) takeKept(todo []int, fresh map[uuid.UUID]int64) error {
 }
 
 // runsSQL finds what occupies keys, and whether it still waits. $1 keys
-const runsSQL = `SELECT g.correlation_guard, g.id, g.finished_at IS NOT NULL, ` + waitsText + `
-FROM {s}.gen_durable g WHERE g.correlation_guard = ANY($1::text[])`
+var runsSQL = named("runs", `SELECT g.correlation_guard, g.id, g.finished_at IS NOT NULL, `+waitsText+`
+FROM {s}.gen_durable g WHERE g.correlation_guard = ANY($1::text[])`)
 
 // waitsText is the condition that an instance waits: nobody has ever claimed it, so no step can
 // have seen its state. One whose claim was given back without a run counts as begun. coalesce() is
@@ -222,26 +222,26 @@ func readRuns(into map[string]run) func(pgx.Rows) error {
 
 // lockRunsSQL locks the instances to be replaced, in ascending id, and returns the partition keys
 // of those that still wait. It waits for a claim that is about to commit. $1 ids
-const lockRunsSQL = `SELECT coalesce(g.partition_key, '') FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[]) AND ` + waitsText + `
-ORDER BY g.id FOR NO KEY UPDATE`
+var lockRunsSQL = named("lock runs", `SELECT coalesce(g.partition_key, '') FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[]) AND `+waitsText+`
+ORDER BY g.id FOR NO KEY UPDATE`)
 
 // replaceSQL makes instances that wait what specs say. The caller has locked them, so whoever
 // claims them does so before, and then nothing is replaced, or after. Each keeps its id, its uid,
 // its parent and whether it is paused.
 //
 // $1 … $16 as insertRowsSQL $17 ids $18 due no later than $19 retentions
-const replaceSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-UPDATE {s}.gen_durable g SET fsm = ` + fsmText + `, fsm_version = ` + versionText + `, step = ` + stepText + `,
-  queue = ` + queueText + `, priority = ` + priorityText + `, state = r.state::jsonb,
-  partition_key = r.part, correlation_key = r.key, correlation_scope = ` + scopeText + `,
-  eligible_at = greatest(least(` + dueText + `, r.latest), (SELECT now FROM c)), pick_lane = 0, gate = NULL, place = NULL,
+var replaceSQL = named("replace", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+UPDATE {s}.gen_durable g SET fsm = `+fsmText+`, fsm_version = `+versionText+`, step = `+stepText+`,
+  queue = `+queueText+`, priority = `+priorityText+`, state = r.state::jsonb,
+  partition_key = r.part, correlation_key = r.key, correlation_scope = `+scopeText+`,
+  eligible_at = greatest(least(`+dueText+`, r.latest), (SELECT now FROM c)), pick_lane = 0, gate = NULL, place = NULL,
   labels = r.labels::jsonb, trace = r.trace::jsonb, deadline = (SELECT now FROM c) + r.life * interval '1 microsecond',
   retain = r.retain::bigint[],
   updated_at = (SELECT now FROM c)
-FROM (` + specRows + `, unnest($17::bigint[]) AS target, unnest($18::timestamptz[]) AS latest,
+FROM (`+specRows+`, unnest($17::bigint[]) AS target, unnest($18::timestamptz[]) AS latest,
   unnest($19::text[]) AS retain) r
-WHERE g.id = r.target AND ` + waitsText + `
-RETURNING g.id`
+WHERE g.id = r.target AND `+waitsText+`
+RETURNING g.id`)
 
 // replace makes the targets of specs what these say, and returns the specs that have none, or whose
 // target has begun.
@@ -271,11 +271,11 @@ func (r *ruling) replace(todo []int) (left []int, err error) {
 		return err
 	}
 	r.s.lineUp(&cols)
-	replace := r.s.stmt("replace", replaceSQL, readIDs(&done), append(cols.insertArgs(), ids, latest, cols.retains)...)
+	replace := r.s.stmt(replaceSQL, readIDs(&done), append(cols.insertArgs(), ids, latest, cols.retains)...)
 	if len(cols.gates) > 0 {
-		replace = r.s.stmt("replace lined", replaceLinedSQL, replace.Read, append(replace.Args, cols.gates)...)
+		replace = r.s.stmt(replaceLinedSQL, replace.Read, append(replace.Args, cols.gates)...)
 	}
-	if err := r.send(r.s.stmt("lock runs", lockRunsSQL, readKeys, ids), replace); err != nil {
+	if err := r.send(r.s.stmt(lockRunsSQL, readKeys, ids), replace); err != nil {
 		return nil, err
 	}
 	for _, i := range todo {
@@ -294,7 +294,7 @@ func (r *ruling) replace(todo []int) (left []int, err error) {
 		return left, nil
 	}
 	slices.Sort(keys)
-	return left, r.send(r.s.stmt("promote", promoteSQL, r.effects.read, slices.Compact(keys), nil, nil))
+	return left, r.send(r.s.stmt(promoteSQL, r.effects.read, slices.Compact(keys), nil, nil))
 }
 
 // cancel ends the occupants of keys, as an operator's cancel does, and is in the audit as such.

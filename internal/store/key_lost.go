@@ -43,14 +43,14 @@ func livenessKey(schema, worker string) string {
 // The settings make the server notice a peer that died silently within a lease, and not after the
 // two hours of the kernel's default, since its locks stay until then (T57). They also keep the
 // server from ending an idle session. $1 schema $2 worker
-var aliveSQL = `SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
+var aliveSQL = named("alive", `SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
   set_config('tcp_keepalives_count', '3', false), set_config('idle_session_timeout', '0', false),
-  pg_advisory_lock_shared(` + livenessKey("$1::text", "$2::text") + `)`
+  pg_advisory_lock_shared(`+livenessKey("$1::text", "$2::text")+`)`)
 
 // lostClaimsSQL notes claims that the transaction takes away from their workers. $1 keys $2 workers
 // $3 tokens
-const lostClaimsSQL = `INSERT INTO {s}.lost_claims (partition_key, worker, claim_token)
-SELECT u.k, u.w, u.t FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u(k, w, t)`
+var lostClaimsSQL = named("lost claims", `INSERT INTO {s}.lost_claims (partition_key, worker, claim_token)
+SELECT u.k, u.w, u.t FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u(k, w, t)`)
 
 // lostClaims holds the claims that a transaction takes away from their workers.
 type lostClaims struct {
@@ -67,25 +67,25 @@ func (s *Store) noted(l *lostClaims) []entpgx.Stmt {
 	if len(l.keys) == 0 {
 		return nil
 	}
-	return []entpgx.Stmt{s.stmt("lost claims", lostClaimsSQL, nil, l.keys, l.workers, l.tokens)}
+	return []entpgx.Stmt{s.stmt(lostClaimsSQL, nil, l.keys, l.workers, l.tokens)}
 }
 
 // lingeringSQL returns those of some keys for which somebody must still wait, and deletes the notes
 // of workers that are gone. Notes are never updated, only deleted, so a note's ctid stays valid
 // until this statement has ended. If another transaction is deleting a note, then that has found
 // out by itself that the worker is gone. $1 keys $2 worker $3 schema
-var lingeringSQL = `WITH l AS MATERIALIZED (
+var lingeringSQL = named("lingering", `WITH l AS MATERIALIZED (
   SELECT x.ctid AS tid, x.partition_key, x.worker FROM {s}.lost_claims x WHERE x.partition_key = ANY($1::text[]) AND x.worker <> $2),
 w AS MATERIALIZED (
-  SELECT d.worker, pg_try_advisory_xact_lock(` + livenessKey("$3::text", "d.worker") + `) AS gone FROM (SELECT DISTINCT worker FROM l) d),
+  SELECT d.worker, pg_try_advisory_xact_lock(`+livenessKey("$3::text", "d.worker")+`) AS gone FROM (SELECT DISTINCT worker FROM l) d),
 d AS (DELETE FROM {s}.lost_claims x WHERE x.ctid = ANY(ARRAY(
   SELECT y.ctid FROM {s}.lost_claims y WHERE y.ctid = ANY(ARRAY(SELECT l.tid FROM l JOIN w USING (worker) WHERE w.gone)) FOR UPDATE SKIP LOCKED)))
-SELECT DISTINCT l.partition_key FROM l JOIN w USING (worker) WHERE NOT w.gone`
+SELECT DISTINCT l.partition_key FROM l JOIN w USING (worker) WHERE NOT w.gone`)
 
 // Lingering returns those partition keys under which a step of another worker may still run
 // although its claim was taken away. It never waits.
 func (s *Store) Lingering(ctx context.Context, worker string, keys []string) (lingering []string, err error) {
-	err = s.one(ctx, fastLock, "lingering", lingeringSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, lingeringSQL, func(rows pgx.Rows) error {
 		lingering, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	}, keys, worker, s.schema)
@@ -96,12 +96,12 @@ func (s *Store) Lingering(ctx context.Context, worker string, keys []string) (li
 }
 
 // landedSQL deletes notes of claims whose steps have ended. $1 worker $2 tokens
-const landedSQL = `DELETE FROM {s}.lost_claims x WHERE x.worker = $1 AND x.claim_token = ANY($2::bigint[])`
+var landedSQL = named("landed", `DELETE FROM {s}.lost_claims x WHERE x.worker = $1 AND x.claim_token = ANY($2::bigint[])`)
 
 // Landed reports that the steps of a worker's claims, by their tokens, have ended after the claims
 // were taken away.
 func (s *Store) Landed(ctx context.Context, worker string, tokens []int64) error {
-	if err := s.one(ctx, fastLock, "landed", landedSQL, nil, worker, tokens); err != nil {
+	if err := s.one(ctx, fastLock, landedSQL, nil, worker, tokens); err != nil {
 		return fmt.Errorf("tell that the steps of %d lost claims have ended: %w", len(tokens), err)
 	}
 	return nil
@@ -114,14 +114,14 @@ func (s *Store) Landed(ctx context.Context, worker string, tokens []int64) error
 // deletes a note only after that time.
 //
 // $1 worker $2 tokens of its flights $3 its lease, µs $4 schema
-var forgetSQL = `WITH w AS MATERIALIZED (
-  SELECT d.worker, CASE WHEN d.worker <> $1 THEN pg_try_advisory_xact_lock(` + livenessKey("$4::text", "d.worker") + `) ELSE false END AS gone
+var forgetSQL = named("forget lost claims", `WITH w AS MATERIALIZED (
+  SELECT d.worker, CASE WHEN d.worker <> $1 THEN pg_try_advisory_xact_lock(`+livenessKey("$4::text", "d.worker")+`) ELSE false END AS gone
   FROM (SELECT DISTINCT worker FROM {s}.lost_claims) d)
 DELETE FROM {s}.lost_claims x WHERE x.ctid = ANY(ARRAY(
   SELECT y.ctid FROM {s}.lost_claims y JOIN w USING (worker)
   WHERE w.gone OR y.worker = $1 AND y.claim_token <> ALL(coalesce($2::bigint[], '{}'))
     AND y.lost_at < (SELECT clock_timestamp()) - $3::bigint * interval '1 microsecond'
-  FOR UPDATE OF y SKIP LOCKED))`
+  FOR UPDATE OF y SKIP LOCKED))`)
 
 // InFlight describes the claims that a worker has in flight.
 type InFlight struct {
@@ -131,5 +131,5 @@ type InFlight struct {
 }
 
 func (s *Store) forget(f *InFlight) entpgx.Stmt {
-	return s.stmt("forget lost claims", forgetSQL, nil, f.Worker, f.Tokens, micros(f.Lease), s.schema)
+	return s.stmt(forgetSQL, nil, f.Worker, f.Tokens, micros(f.Lease), s.schema)
 }

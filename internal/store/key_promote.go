@@ -21,20 +21,20 @@ import (
 //
 // $1 keys $2 NULL, or per key the instance whose claim ended $3 the mark which that instance must
 // bear, since a stale outcome has ended nothing.
-var promoteSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+var promoteSQL = named("promote", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 h AS MATERIALIZED (
   SELECT k.k, q.q, n.id FROM (
     SELECT DISTINCT u.k FROM unnest($1::text[], $2::bigint[]) AS u(k, id)
     WHERE u.id IS NULL OR (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = u.id) = $3::uuid) k
-  CROSS JOIN LATERAL ` + queuesOf("k.k") + ` q
-  CROSS JOIN LATERAL ` + headOf("k.k", "q.q", "(SELECT now FROM c)") + ` n
+  CROSS JOIN LATERAL `+queuesOf("k.k")+` q
+  CROSS JOIN LATERAL `+headOf("k.k", "q.q", "(SELECT now FROM c)")+` n
   WHERE n.pick_lane = 1),
 l AS MATERIALIZED (
   SELECT g.id FROM {s}.gen_durable g
   WHERE g.id = ANY(ARRAY(SELECT id FROM h)) AND g.pick_lane = 1 AND g.status = 'runnable'
   ORDER BY g.id FOR NO KEY UPDATE OF g SKIP LOCKED),
 u AS (UPDATE {s}.gen_durable g SET pick_lane = 0 FROM l WHERE g.id = l.id RETURNING g.id)
-SELECT h.k, h.q, u.id IS NOT NULL FROM h LEFT JOIN u ON u.id = h.id`
+SELECT h.k, h.q, u.id IS NOT NULL FROM h LEFT JOIN u ON u.id = h.id`)
 
 // Promotion reports what happened to the heads of some partition keys.
 type Promotion struct {
@@ -92,7 +92,7 @@ func (p *Promotion) read(rows pgx.Rows) error {
 //
 // It returns key, queue or NULL, and whether the key is settled; it returns no row for a key that
 // is executed and settled. $1 keys
-var settleSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+var settleSQL = named("settle", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 k AS MATERIALIZED (
   SELECT k.k, b.id FROM (SELECT DISTINCT unnest($1::text[]) AS k) k
   LEFT JOIN LATERAL (SELECT g.id FROM {s}.gen_durable g WHERE g.partition_key = k.k AND g.status = 'executing' LIMIT 1) b ON true),
@@ -101,8 +101,8 @@ busy AS MATERIALIZED (
   WHERE g.id = ANY(ARRAY(SELECT id FROM k WHERE id IS NOT NULL)) AND coalesce(g.status = 'executing', false)
   ORDER BY g.id FOR NO KEY UPDATE OF g SKIP LOCKED),
 h AS MATERIALIZED (
-  SELECT k.k, q.q, n.id FROM k CROSS JOIN LATERAL ` + queuesOf("k.k") + ` q
-  CROSS JOIN LATERAL ` + headOf("k.k", "q.q", "(SELECT now FROM c)") + ` n WHERE k.id IS NULL),
+  SELECT k.k, q.q, n.id FROM k CROSS JOIN LATERAL `+queuesOf("k.k")+` q
+  CROSS JOIN LATERAL `+headOf("k.k", "q.q", "(SELECT now FROM c)")+` n WHERE k.id IS NULL),
 l AS MATERIALIZED (
   SELECT g.id, g.pick_lane FROM {s}.gen_durable g
   WHERE g.id = ANY(ARRAY(SELECT id FROM h)) AND coalesce(g.status = 'runnable', false) AND NOT g.paused
@@ -110,7 +110,7 @@ l AS MATERIALIZED (
   ORDER BY g.id FOR NO KEY UPDATE OF g SKIP LOCKED),
 u AS (UPDATE {s}.gen_durable g SET pick_lane = 0 FROM l WHERE g.id = l.id AND l.pick_lane = 1)
 SELECT h.k, h.q, l.id IS NOT NULL FROM h LEFT JOIN l ON l.id = h.id
-UNION ALL SELECT k.k, NULL, false FROM k WHERE k.id IS NOT NULL AND k.id NOT IN (SELECT id FROM busy)`
+UNION ALL SELECT k.k, NULL, false FROM k WHERE k.id IS NOT NULL AND k.id NOT IN (SELECT id FROM busy)`)
 
 // Promote brings the next row of each key forward, unless it is in front already, or some row
 // executes the key. The engine's transactions do the same for the keys that they free. Promote is
@@ -119,7 +119,7 @@ UNION ALL SELECT k.k, NULL, false FROM k WHERE k.id IS NOT NULL AND k.id NOT IN 
 func (s *Store) Promote(ctx context.Context, keys []string) (p Promotion, err error) {
 	settle := func(keys []string) error {
 		var one Promotion
-		if err := s.one(ctx, fastLock, "settle", settleSQL, one.read, keys); err != nil {
+		if err := s.one(ctx, fastLock, settleSQL, one.read, keys); err != nil {
 			return fmt.Errorf("promote %d partition keys: %w", len(keys), err)
 		}
 		p.add(one)
@@ -134,7 +134,7 @@ func (s *Store) Promote(ctx context.Context, keys []string) (p Promotion, err er
 // sweepSQL lists partition keys after $1 whose head waits in lane 1 although no row executes the
 // key: a process died between missing a promotion and repeating it, foreign SQL changed a row, or
 // the server's clock was set back. $1 key, $2 the most keys to visit.
-var sweepSQL = `WITH RECURSIVE keys(k) AS (
+var sweepSQL = named("sweep", `WITH RECURSIVE keys(k) AS (
   (SELECT g.partition_key FROM {s}.gen_durable g
    WHERE g.status = 'runnable' AND NOT g.paused AND g.partition_key > $1 ORDER BY g.partition_key LIMIT 1)
   UNION ALL
@@ -145,10 +145,10 @@ slice AS MATERIALIZED (SELECT k FROM keys WHERE k IS NOT NULL LIMIT $2)
 SELECT s.k, b.id IS NULL AND EXISTS (
     SELECT 1 FROM (SELECT DISTINCT g.queue FROM {s}.gen_durable g WHERE g.partition_key = s.k AND g.status = 'runnable' AND NOT g.paused
       AND g.pick_lane = 1) q
-    CROSS JOIN LATERAL ` + headOf("s.k", "q.queue", "statement_timestamp()") + ` n WHERE n.pick_lane = 1)
+    CROSS JOIN LATERAL `+headOf("s.k", "q.queue", "statement_timestamp()")+` n WHERE n.pick_lane = 1)
 FROM slice s
 LEFT JOIN LATERAL (SELECT g.id FROM {s}.gen_durable g WHERE g.partition_key = s.k AND g.status = 'executing' LIMIT 1) b ON true
-ORDER BY s.k`
+ORDER BY s.k`)
 
 // Sweep visits up to limit partition keys after the given one and promotes those that stand still.
 // It returns the last key it visited, or "" at the end. It is a safety net: the engine's own
@@ -157,7 +157,7 @@ ORDER BY s.k`
 func (s *Store) Sweep(ctx context.Context, after string, limit int, own *InFlight) (last string, p Promotion, err error) {
 	var still []string
 	visited := 0
-	stmts := []entpgx.Stmt{s.stmt("sweep", sweepSQL, func(rows pgx.Rows) error {
+	stmts := []entpgx.Stmt{s.stmt(sweepSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var stuck bool
 			if err := rows.Scan(&last, &stuck); err != nil {

@@ -15,26 +15,26 @@ import (
 // beatSQL extends leases, counted from the moment of the beat. With SKIP LOCKED, a row that is
 // being committed, or that a host's transaction has locked, is not lost: the next beat finds it
 // (T17, T19). $1 ids $2 tokens $3 worker $4 lease, µs
-var beatSQL = `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
+var beatSQL = named("heartbeat", `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
-WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
-RETURNING g.id, g.paused`
+WHERE g.ctid = l.tid AND `+claimFence("$3", "u.token")+`
+RETURNING g.id, g.paused`)
 
 // insistSQL is beatSQL for one row that someone had locked at every beat: it waits for its turn. If
 // one transaction after the other locks a row (a target of many signals, sent in transactions of
 // hosts), SKIP LOCKED never finds the moment in between, but the reaper might. A statement that
 // waits for one row and holds nothing cannot deadlock. $1 id $2 token $3 worker $4 lease, µs
-var insistSQL = `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
-WHERE g.id = $1 AND ` + claimFence("$3", "$2") + `
-RETURNING g.id, g.paused`
+var insistSQL = named("heartbeat of one", `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
+WHERE g.id = $1 AND `+claimFence("$3", "$2")+`
+RETURNING g.id, g.paused`)
 
 // lostSQL lists claims that are no longer current, and whether that is because an operator
 // cancelled the instance. $1 ids $2 tokens $3 worker
-var lostSQL = `SELECT u.id, coalesce(g.failure = 'cancelled' AND g.claim_token = u.token, false)
+var lostSQL = named("heartbeat lost", `SELECT u.id, coalesce(g.failure = 'cancelled' AND g.claim_token = u.token, false)
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.failure FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
-WHERE NOT coalesce(` + claimFence("$3", "u.token") + `, false)`
+WHERE NOT coalesce(`+claimFence("$3", "u.token")+`, false)`)
 
 // Line is a connection of its own, dialled from the pool's configuration but outside of it: a pool
 // that the host has exhausted, or that waits behind a slow statement, must not cost a lease (T17,
@@ -121,7 +121,7 @@ func (l *Line) open(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	if l.worker != "" {
-		if err := l.s.pipelineOn(ctx, conn, l.s.stmt("alive", aliveSQL, nil, l.s.schema, l.worker)); err != nil {
+		if err := l.s.pipelineOn(ctx, conn, l.s.stmt(aliveSQL, nil, l.s.schema, l.worker)); err != nil {
 			return nil, errors.Join(fmt.Errorf("lock that worker %s lives: %w", l.worker, err), conn.Close(ctx))
 		}
 	}
@@ -185,8 +185,8 @@ func (l *Line) Beat(ctx context.Context, worker string, claims []*step.Claim, le
 		err := l.transaction(ctx, func() []entpgx.Stmt {
 			one = Beaten{}
 			return []entpgx.Stmt{
-				l.s.stmt("heartbeat", beatSQL, readMarked(&one.Extended, &one.Paused), ids, tokens, worker, micros(lease)),
-				l.s.stmt("heartbeat lost", lostSQL, readMarked(&one.Lost, &one.Cancelled), ids, tokens, worker),
+				l.s.stmt(beatSQL, readMarked(&one.Extended, &one.Paused), ids, tokens, worker, micros(lease)),
+				l.s.stmt(lostSQL, readMarked(&one.Lost, &one.Cancelled), ids, tokens, worker),
 			}
 		})
 		if err != nil {
@@ -213,7 +213,7 @@ func (l *Line) Insist(ctx context.Context, worker string, c *step.Claim, lease, 
 	conn, err := l.open(ctx)
 	if err == nil {
 		err = l.s.pipelineOn(ctx, conn, l.s.enclose(millis(wait), []entpgx.Stmt{
-			l.s.stmt("heartbeat of one", insistSQL, readMarked(&out.Extended, &out.Paused), c.ID, c.Token, worker, micros(lease)),
+			l.s.stmt(insistSQL, readMarked(&out.Extended, &out.Paused), c.ID, c.Token, worker, micros(lease)),
 		})...)
 	}
 	switch {
@@ -247,16 +247,16 @@ func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 // that a deploy costs no attempt. It passes over rows that somebody has locked: the others of a
 // batch do not wait for them, and neither does the connection. SKIP LOCKED also makes the join by
 // ctid right (a join by id was planned as a walk over the table). $1 ids $2 tokens $3 worker.
-var releaseSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,
+var releaseSQL = named("release", `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,
   lease_expires_at = NULL
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
-WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
-RETURNING g.id`
+WHERE g.ctid = l.tid AND `+claimFence("$3", "u.token")+`
+RETURNING g.id`)
 
 // stillClaimedSQL lists the claims that hold. $1 ids $2 tokens $3 worker
-var stillClaimedSQL = `SELECT g.id FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token) JOIN {s}.gen_durable g ON g.id = u.id
-WHERE ` + claimFence("$3", "u.token")
+var stillClaimedSQL = named("still claimed", `SELECT g.id FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token) JOIN {s}.gen_durable g ON g.id = u.id
+WHERE `+claimFence("$3", "u.token"))
 
 // Released reports what Release or SetAside did.
 type Released struct {
@@ -278,7 +278,7 @@ func (r *Released) add(o Released) {
 func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim) (out Released, err error) {
 	release := func(claims []*step.Claim, promote bool) error {
 		one, err := s.giveBack(ctx, worker, claims, promote, func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt {
-			return s.stmt("release", releaseSQL, read, ids, tokens, worker)
+			return s.stmt(releaseSQL, read, ids, tokens, worker)
 		})
 		out.add(one)
 		return err
@@ -312,7 +312,7 @@ func (s *Store) giveBack(ctx context.Context, worker string, claims []*step.Clai
 	}
 	switch {
 	case len(keys) > 0 && promote:
-		stmts = append(stmts, s.stmt("promote", promoteSQL, out.read, keys, nil, nil))
+		stmts = append(stmts, s.stmt(promoteSQL, out.read, keys, nil, nil))
 	default:
 		out.Missed = keys
 	}
@@ -320,7 +320,7 @@ func (s *Store) giveBack(ctx context.Context, worker string, claims []*step.Clai
 		return Released{}, fmt.Errorf("release %d claims: %w", len(claims), err)
 	}
 	if out.Claims < len(claims) {
-		if err := s.one(ctx, fastLock, "still claimed", stillClaimedSQL, readIDs(&out.Locked), ids, tokens, worker); err != nil {
+		if err := s.one(ctx, fastLock, stillClaimedSQL, readIDs(&out.Locked), ids, tokens, worker); err != nil {
 			return out, fmt.Errorf("look which of %d claims were released: %w", len(claims), err)
 		}
 	}
@@ -328,14 +328,14 @@ func (s *Store) giveBack(ctx context.Context, worker string, claims []*step.Clai
 }
 
 // heldSQL lists the claims of a worker in a queue. $1 worker $2 queue
-const heldSQL = `SELECT g.id, g.claim_token, coalesce(g.partition_key, ''), coalesce(g.gate, '') FROM {s}.gen_durable g
-WHERE g.status = 'executing' AND g.locked_by = $1 AND g.queue = $2`
+var heldSQL = named("held", `SELECT g.id, g.claim_token, coalesce(g.partition_key, ''), coalesce(g.gate, '') FROM {s}.gen_durable g
+WHERE g.status = 'executing' AND g.locked_by = $1 AND g.queue = $2`)
 
 // Held lists the claims of a worker in a queue, with the fields that Release needs. It walks all
 // executing rows, which is acceptable for the rare moment after a claim that got no answer.
 func (s *Store) Held(ctx context.Context, worker, queue string) ([]*step.Claim, error) {
 	var held []*step.Claim
-	err := s.one(ctx, fastLock, "held", heldSQL, func(rows pgx.Rows) error {
+	err := s.one(ctx, fastLock, heldSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			c := step.Claim{Queue: queue}
 			if err := rows.Scan(&c.ID, &c.Token, &c.PartitionKey, &c.Gate); err != nil {

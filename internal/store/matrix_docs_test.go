@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write docs/outcomes.md and docs/changes.md instead of comparing with them")
+var update = flag.Bool("update", false, "write docs/outcomes.md, docs/changes.md and testdata/sql instead of comparing with them")
 
 // The pages are generated from the asserted tables, so they cannot contradict the code.
 func TestOutcomesPage(t *testing.T) {

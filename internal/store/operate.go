@@ -199,21 +199,21 @@ type operated struct {
 //
 // $1–$16 and $26 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the
 // caller saw.
-const adminSQL = `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), coalesce(g.locked_by, ''), g.claim_token,
+var adminSQL = named("admin", `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), coalesce(g.locked_by, ''), g.claim_token,
   g.depth, g.parent_id IS NOT NULL,
-  coalesce(` + filterText + `, false), coalesce(` + appliesText + `, false),
+  coalesce(`+filterText+`, false), coalesce(`+appliesText+`, false),
   $19::text IS NULL OR coalesce(g.correlation_guard = $19, false),
   $20::text IS NULL OR g.status::text = $20 AND g.visit = $21::bigint AND g.attempt = $22::int AND g.crashes = $23::int
     AND g.eligible_at = $24::timestamptz AND g.paused = $25::boolean,
-  ` + factsOnly + `::text, g.round <> 0 AND (g.round = g.visit OR coalesce(g.join_round = g.visit, false)),
+  `+factsOnly+`::text, g.round <> 0 AND (g.round = g.visit OR coalesce(g.join_round = g.visit, false)),
   g.node IS NOT NULL, g.visit = 0, g.parent_round < 0
 FROM {s}.gen_durable g
 WHERE g.id = ANY(ARRAY(SELECT unnest($17::bigint[]) UNION SELECT x.parent_id FROM {s}.gen_durable x WHERE $18::boolean AND x.id = ANY($17::bigint[])))
-ORDER BY g.id FOR NO KEY UPDATE OF g`
+ORDER BY g.id FOR NO KEY UPDATE OF g`)
 
 // adminNodesSQL is adminSQL that also locks what waits for nodes.
-var adminNodesSQL = strings.Replace(adminSQL, "x.id = ANY($17::bigint[])))\n",
-	"x.id = ANY($17::bigint[])\n  UNION SELECT e.to_id FROM {s}.edges e WHERE $18::boolean AND e.from_id = ANY($17::bigint[])))\n", 1)
+var adminNodesSQL = named("admin", strings.Replace(adminSQL.text, "x.id = ANY($17::bigint[])))\n",
+	"x.id = ANY($17::bigint[])\n  UNION SELECT e.to_id FROM {s}.edges e WHERE $18::boolean AND e.from_id = ANY($17::bigint[])))\n", 1), "nodes")
 
 // errNodes makes Operate start anew: what it is about to cancel are nodes of graphs, and it has not
 // locked what waits for them. The store knows of graphs from then on. So whoever has none sends no
@@ -291,7 +291,7 @@ func (s *Store) lockOperated(ids []int64, o *Order, found map[int64]*operated) e
 	if o.Verb == Cancel && s.graphs.Load() {
 		text = adminNodesSQL
 	}
-	return s.stmt("admin", text, readOperated(found), append(args, optional(o.Filter.ErrorText))...)
+	return s.stmt(text, readOperated(found), append(args, optional(o.Filter.ErrorText))...)
 }
 
 func readOperated(into map[int64]*operated) func(pgx.Rows) error {
@@ -373,15 +373,15 @@ func (s *Store) carryOut(todo []*operated, o *Order, done map[int64]bool, out *O
 	var stmts []entpgx.Stmt
 	switch o.Verb { //nolint:exhaustive // Cancel is above
 	case Retry:
-		stmts = append(stmts, s.stmt("retry", retrySQL, read, ids))
+		stmts = append(stmts, s.stmt(retrySQL, read, ids))
 	case RunNow:
-		stmts = append(stmts, s.stmt("run now", runNowSQL, read, ids))
+		stmts = append(stmts, s.stmt(runNowSQL, read, ids))
 	case Reschedule:
-		stmts = append(stmts, s.stmt("reschedule", rescheduleSQL, read, ids, o.At))
+		stmts = append(stmts, s.stmt(rescheduleSQL, read, ids, o.At))
 	case Pause:
-		stmts = append(stmts, s.stmt("pause", pauseSQL, read, ids))
+		stmts = append(stmts, s.stmt(pauseSQL, read, ids))
 	case Resume:
-		stmts = append(stmts, s.stmt("resume", resumeSQL, read, ids))
+		stmts = append(stmts, s.stmt(resumeSQL, read, ids))
 	case Edits, Rewind: // they record themselves
 		return append(append(stmts, s.edits(todo, o, read)), s.promotion(keys, out)...)
 	}
@@ -393,7 +393,7 @@ func (s *Store) promotion(keys []string, out *Operated) []entpgx.Stmt {
 	if len(keys) == 0 {
 		return nil
 	}
-	return []entpgx.Stmt{s.stmt("promote", promoteSQL, out.read, keys, nil, nil)}
+	return []entpgx.Stmt{s.stmt(promoteSQL, out.read, keys, nil, nil)}
 }
 
 // byDepth groups rows by their depth in the tree, the deepest first.

@@ -18,23 +18,23 @@ import (
 // in releaseSQL. coalesce() is for the plan (T98).
 //
 // $1 ids $2 mark $3 last_error
-const cancelSQL = `UPDATE {s}.gen_durable g SET status = 'failed', failure = 'cancelled', last_error = $3, finished_at = (SELECT clock_timestamp()),
+var cancelSQL = named("cancel", `UPDATE {s}.gen_durable g SET status = 'failed', failure = 'cancelled', last_error = $3, finished_at = (SELECT clock_timestamp()),
   pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL,
   joined = CASE WHEN g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::uuid ELSE g.joined END,
-  errors = ` + remembered + `'at', (SELECT clock_timestamp()), 'kind', 'cancel', 'error', left($3, 1024)),
+  errors = `+remembered+`'at', (SELECT clock_timestamp()), 'kind', 'cancel', 'error', left($3, 1024)),
   commit_id = $2::uuid, updated_at = (SELECT clock_timestamp())
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND coalesce(g.status NOT IN ('done', 'failed'), false)
-RETURNING g.id`
+RETURNING g.id`)
 
 // familySQL lists instances and all their descendants. It goes through terminal ones, too, since
 // the children of an ended instance go on. $1 ids $2 most
-const familySQL = `WITH RECURSIVE f(id) AS (
+var familySQL = named("family", `WITH RECURSIVE f(id) AS (
   SELECT unnest($1::bigint[])
   UNION
   SELECT k.id FROM f CROSS JOIN LATERAL (SELECT c.id FROM {s}.gen_durable c WHERE c.parent_id = f.id OFFSET 0) k)
-SELECT f.id FROM (SELECT id FROM f LIMIT $2) f ORDER BY f.id`
+SELECT f.id FROM (SELECT id FROM f LIMIT $2) f ORDER BY f.id`)
 
 // errGrown makes Operate start anew: the family has a member that can no longer be locked in order.
 var errGrown = errors.New("the family grew while it was being locked")
@@ -48,7 +48,7 @@ func (s *Store) lockFamily(send send, ids []int64, o *Order, found map[int64]*op
 	var locked []int64
 	for {
 		var family []int64
-		if err := send(s.stmt("family", familySQL, readIDs(&family), ids, o.Most+1)); err != nil {
+		if err := send(s.stmt(familySQL, readIDs(&family), ids, o.Most+1)); err != nil {
 			return nil, err
 		}
 		if len(family) > o.Most {
@@ -103,10 +103,10 @@ func (s *Store) cancelAll(todo []*operated, o *Order, read func(pgx.Rows) error,
 				keys = append(keys, r.key)
 			}
 		}
-		stmts = append(stmts, s.stmt("cancel", cancelSQL, read, ids, o.Mark, text))
+		stmts = append(stmts, s.stmt(cancelSQL, read, ids, o.Mark, text))
 		stmts = append(stmts, s.join(&joiners, o.Mark, readWoken(&out.Queues, &out.Rest))...)
 		if len(nodes) > 0 {
-			stmts = append(stmts, s.stmt("settle edges", settleEdgesSQL, readQueues(&out.Queues), nodes, o.Mark))
+			stmts = append(stmts, s.stmt(settleEdgesSQL, readQueues(&out.Queues), nodes, o.Mark))
 		}
 	}
 	return append(stmts, s.promotion(keys, out)...)

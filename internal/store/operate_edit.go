@@ -65,13 +65,13 @@ SELECT e.id FROM e`
 // nothing joins. What had failed runs again, as after a Retry: not paused, without a deadline that
 // is past, and its join is not settled again.
 var (
-	editSQL   = editText("edit", `visit = g.visit + CASE WHEN $11::boolean THEN 1 ELSE 0 END`)
-	rewindSQL = editText("rewind", `step = u.step, status = 'runnable', visit = g.visit + 1, awaits = NULL, timed_out = false,
+	editSQL   = named("edit", editText("edit", `visit = g.visit + CASE WHEN $11::boolean THEN 1 ELSE 0 END`))
+	rewindSQL = named("rewind", editText("rewind", `step = u.step, status = 'runnable', visit = g.visit + 1, awaits = NULL, timed_out = false,
     await_deadline = NULL, children_pending = 0, attempt = 0, crashes = 0, last_error = NULL, failure = NULL, finished_at = NULL, pick_lane = 0,
     gate = NULL, place = NULL, seat = NULL, run_gate = CASE WHEN g.status <> 'failed' THEN g.run_gate END,
     run_place = CASE WHEN g.status <> 'failed' THEN g.run_place END, paused = g.paused AND g.status <> 'failed',
     deadline = CASE WHEN g.status <> 'failed' OR g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,
-    eligible_at = (SELECT clock_timestamp()), updated_at = (SELECT clock_timestamp())`)
+    eligible_at = (SELECT clock_timestamp()), updated_at = (SELECT clock_timestamp())`))
 )
 
 // edits returns the statement of an Edit or a Rewind.
@@ -90,7 +90,7 @@ func (s *Store) edits(todo []*operated, o *Order, read func(pgx.Rows) error) ent
 	}
 	args := []any{ids, visits, old, states, steps, o.Actor, optional(o.Reason), versions, shown, becomes}
 	if o.Verb == Rewind {
-		return s.stmt("rewind", rewindSQL, read, args...)
+		return s.stmt(rewindSQL, read, args...)
 	}
-	return s.stmt("edit", editSQL, read, append(args, o.NewKeys)...)
+	return s.stmt(editSQL, read, append(args, o.NewKeys)...)
 }

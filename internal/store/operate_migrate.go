@@ -26,12 +26,12 @@ type Unmoved struct {
 
 // unmovedSQL reads live instances of one version. It locks none: moveSQL compares. $1 ids $2
 // machine $3 version
-const unmovedSQL = `SELECT g.id, g.step, g.status::text, g.state::text, g.xmin::text
-FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[]) AND g.fsm = $2 AND g.fsm_version = $3 AND g.finished_at IS NULL ORDER BY g.id`
+var unmovedSQL = named("unmoved", `SELECT g.id, g.step, g.status::text, g.state::text, g.xmin::text
+FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[]) AND g.fsm = $2 AND g.fsm_version = $3 AND g.finished_at IS NULL ORDER BY g.id`)
 
 // Unmoved reads those of some instances that are live and of a version of a machine.
 func (s *Store) Unmoved(ctx context.Context, ids []int64, machine string, version int) (all []Unmoved, err error) {
-	err = s.one(ctx, fastLock, "unmoved", unmovedSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, unmovedSQL, func(rows pgx.Rows) error {
 		var u Unmoved
 		var state string
 		_, err := pgx.ForEachRow(rows, []any{&u.ID, &u.Step, &u.Status, &state, &u.written}, func() error {
@@ -71,10 +71,10 @@ const unconverted = `(g.paused AND coalesce(starts_with(g.last_error, '` + step.
 // as by resumeSQL. A pause of an operator stays. What was applied is what is recorded.
 //
 // $1 ids $2 xmins $3 steps $4 states $5 from $6 to $7 actor $8 reason $9 machine
-var moveSQL = `WITH moved AS (
+var moveSQL = named("migrate", `WITH moved AS (
   UPDATE {s}.gen_durable g SET fsm_version = $6::int, step = u.step, state = u.state::jsonb,
-    paused = g.paused AND NOT ` + unconverted + `, last_error = CASE WHEN NOT ` + unconverted + ` THEN g.last_error END,
-    pick_lane = CASE WHEN g.pick_lane = 1 AND NOT ` + unconverted + ` THEN 1 ELSE 0 END, gate = NULL, place = NULL
+    paused = g.paused AND NOT `+unconverted+`, last_error = CASE WHEN NOT `+unconverted+` THEN g.last_error END,
+    pick_lane = CASE WHEN g.pick_lane = 1 AND NOT `+unconverted+` THEN 1 ELSE 0 END, gate = NULL, place = NULL
   FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::text[])::xid AS written, unnest($3::text[]) AS step, unnest($4::text[]) AS state) u
   CROSS JOIN LATERAL (SELECT x.ctid AS tid, x.step AS was FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
   WHERE g.ctid = l.tid AND g.xmin = u.written AND g.fsm = $9 AND g.fsm_version = $5::int
@@ -84,7 +84,7 @@ recorded AS (
   INSERT INTO {s}.history (at, instance, visit, attempt, fsm_version, kind, fsm, step, actor, reason, before, after)
   SELECT clock_timestamp(), m.id, m.visit, m.attempt, $6::int, 'admin.migrate', m.fsm, m.step, $7::text, $8::text,
     jsonb_build_object('version', $5::int, 'step', m.was), jsonb_build_object('version', $6::int, 'step', m.step) FROM moved m)
-SELECT m.id FROM moved m`
+SELECT m.id FROM moved m`)
 
 // Move brings instances of a machine from one version to another, and records that. It returns the
 // number of those that it moved: others have changed since they were read, or somebody has them
@@ -97,7 +97,7 @@ func (s *Store) Move(ctx context.Context, machine string, from, to int, all []Mo
 			ids[i], written[i], steps[i], states[i] = m.ID, m.written, m.Step, string(m.State)
 		}
 		var done []int64
-		err := s.transaction(ctx, slowLock, []entpgx.Stmt{s.stmt("migrate", moveSQL, readIDs(&done), ids, written, steps, states,
+		err := s.transaction(ctx, slowLock, []entpgx.Stmt{s.stmt(moveSQL, readIDs(&done), ids, written, steps, states,
 			from, to, by.Actor, optional(by.Reason), machine)}...)
 		if err == nil {
 			moved += len(done)

@@ -62,7 +62,7 @@ var (
 // $1 ids $2 waits $3 to come (NULL: as it is) $4 edges that are not met (NULL: no such node) $5,
 // $6 of a parent the size of its round and how many are done; of a quorum how many are to come,
 // and are done (NULL: none) $7 waits for a round $8 that round is a graph $9 is counted again
-const restartSQL = `UPDATE {s}.gen_durable g SET status = CASE WHEN u.waits THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END,
+var restartSQL = named("restart", `UPDATE {s}.gen_durable g SET status = CASE WHEN u.waits THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END,
   failure = NULL, finished_at = NULL, paused = g.paused AND g.finished_at IS NULL, joined = CASE WHEN u.counted THEN NULL ELSE g.joined END,
   pick_lane = 0, gate = NULL, place = NULL, seat = NULL, run_gate = NULL, run_place = NULL, locked_by = NULL, lease_expires_at = NULL,
   attempt = 0, crashes = 0, last_error = CASE WHEN u.waits THEN NULL ELSE g.last_error END, await_deadline = NULL,
@@ -83,19 +83,19 @@ FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::boolean[]) AS waits, unnest(
   unnest($5::int[]) AS size, unnest($6::int[]) AS done, unnest($7::boolean[]) AS round, unnest($8::boolean[]) AS graph, unnest($9::boolean[]) AS counted) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND g.status <> 'done'
-RETURNING g.id`
+RETURNING g.id`)
 
 // awaitAgainSQL lets rows that wait wait for more: a parent for children that run again, a node for
 // origins that do. A parent under a policy has counted each of these as failed. A quorum of a node
 // counts apart how many are to come.
 // $1 ids $2 how many more $3 they are children $4 how many more of a quorum
-const awaitAgainSQL = `UPDATE {s}.gen_durable g SET children_pending = g.children_pending + u.more,
+var awaitAgainSQL = named("await again", `UPDATE {s}.gen_durable g SET children_pending = g.children_pending + u.more,
   join_failed = CASE WHEN u.children AND g.join_round >= g.round THEN greatest(g.join_failed - u.more, 0) ELSE g.join_failed END,
   join_size = g.join_size + u.members
 FROM unnest($1::bigint[], $2::int[], $3::boolean[], $4::int[]) AS u(id, more, children, members)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND coalesce(g.status = 'awaiting_children', false)
-RETURNING g.id`
+RETURNING g.id`)
 
 // restart carries out a Restart of one instance.
 func (s *Store) restart(send send, asked []int64, o *Order, out *Operated) error {
@@ -195,10 +195,10 @@ func (s *Store) rerun(send send, r *rerun, id int64, found map[int64]*operated, 
 	var done []int64
 	var stmts []entpgx.Stmt
 	if len(c.ids) > 0 {
-		stmts = append(stmts, s.stmt("restart", restartSQL, readIDs(&done), c.ids, c.waits, c.pending, c.misses, c.size, c.done, c.round, c.graph, c.counted))
+		stmts = append(stmts, s.stmt(restartSQL, readIDs(&done), c.ids, c.waits, c.pending, c.misses, c.size, c.done, c.round, c.graph, c.counted))
 	}
 	if len(w.ids) > 0 {
-		stmts = append(stmts, s.stmt("await again", awaitAgainSQL, readIDs(&done), w.ids, w.more, w.children, w.members))
+		stmts = append(stmts, s.stmt(awaitAgainSQL, readIDs(&done), w.ids, w.more, w.children, w.members))
 	}
 	err := send(append(append(stmts, s.promotion(keys, out)...), s.audited(todo, o))...)
 	if IsUniqueViolation(err) {

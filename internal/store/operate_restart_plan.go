@@ -18,47 +18,47 @@ const memberText = `x.id, coalesce(x.parent_id, 0), coalesce(x.parent_round, 0),
   CASE WHEN x.join_round >= x.round THEN x.join_size END, CASE WHEN x.round = 0 THEN coalesce(x.wake_done, 0) ELSE 0 END, coalesce(x.join_size, 0)`
 
 // membersSQL reads rows. $1 ids
-const membersSQL = `SELECT ` + memberText + ` FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[])`
+var membersSQL = named("restarted", `SELECT `+memberText+` FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[])`)
 
 // failedChildrenSQL reads children of rounds that have failed or are about to be skipped.
 // $1 parents $2 their rounds $3 most
-const failedChildrenSQL = `SELECT ` + memberText + ` FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
+var failedChildrenSQL = named("failed children", `SELECT `+memberText+` FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
 CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x
-  WHERE x.parent_id = u.parent AND x.parent_round = u.round AND (x.status = 'failed' OR ` + toSkip + `) OFFSET 0) x
-LIMIT $3`
+  WHERE x.parent_id = u.parent AND x.parent_round = u.round AND (x.status = 'failed' OR `+toSkip+`) OFFSET 0) x
+LIMIT $3`)
 
 // skippedBehindSQL reads a node, and those behind it that are skipped or about to be, through such
 // ones. $1 id $2 most
-const skippedBehindSQL = `WITH RECURSIVE r(id) AS (
+var skippedBehindSQL = named("skipped behind", `WITH RECURSIVE r(id) AS (
   SELECT $1::bigint
   UNION
   SELECT t.id FROM r CROSS JOIN LATERAL (SELECT e.to_id FROM {s}.edges e WHERE e.from_id = r.id OFFSET 0) e
-  CROSS JOIN LATERAL (SELECT x.id FROM {s}.gen_durable x WHERE x.id = e.to_id AND (x.failure = 'skipped' OR ` + toSkip + `) OFFSET 0) t)
-SELECT ` + memberText + ` FROM (SELECT id FROM r LIMIT $2) r
-CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = r.id OFFSET 0) x`
+  CROSS JOIN LATERAL (SELECT x.id FROM {s}.gen_durable x WHERE x.id = e.to_id AND (x.failure = 'skipped' OR `+toSkip+`) OFFSET 0) t)
+SELECT `+memberText+` FROM (SELECT id FROM r LIMIT $2) r
+CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = r.id OFFSET 0) x`)
 
 // waitBehindSQL reads the nodes behind others that wait, or have been woken and not begun.
 // $1 ids $2 most
-const waitBehindSQL = `SELECT ` + memberText + ` FROM (SELECT DISTINCT e.to_id FROM unnest($1::bigint[]) AS u(id)
+var waitBehindSQL = named("wait behind", `SELECT `+memberText+` FROM (SELECT DISTINCT e.to_id FROM unnest($1::bigint[]) AS u(id)
   CROSS JOIN LATERAL (SELECT e.to_id FROM {s}.edges e WHERE e.from_id = u.id OFFSET 0) e) b
 CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = b.to_id AND x.visit = 0
   AND (x.status = 'awaiting_children' OR x.status = 'runnable' AND x.attempt = 0 AND x.crashes = 0) OFFSET 0) x
-LIMIT $2`
+LIMIT $2`)
 
 // edgesBeforeSQL reads the edges that lead to nodes, whether each is to come, met or not met, and
 // whether it is one of a quorum. $1 ids
-const edgesBeforeSQL = `SELECT e.from_id, u.id, CASE WHEN o.finished_at IS NULL THEN 0
+var edgesBeforeSQL = named("edges before", `SELECT e.from_id, u.id, CASE WHEN o.finished_at IS NULL THEN 0
   WHEN e.needs = 1 OR (e.needs <> 2) = (o.status = 'done') THEN 1 ELSE 2 END, e.needs = 3
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT e.from_id, e.needs FROM {s}.edges e WHERE e.to_id = u.id OFFSET 0) e
-CROSS JOIN LATERAL (SELECT x.finished_at, x.status FROM {s}.gen_durable x WHERE x.id = e.from_id OFFSET 0) o`
+CROSS JOIN LATERAL (SELECT x.finished_at, x.status FROM {s}.gen_durable x WHERE x.id = e.from_id OFFSET 0) o`)
 
 // roundSizesSQL counts the children of rounds: all, those that are done, those whose end is to be
 // counted yet; and says whether they are nodes. $1 parents $2 their rounds
-const roundSizesSQL = `SELECT u.parent, c.size, c.done, c.left, coalesce(c.graph, false) FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
+var roundSizesSQL = named("round sizes", `SELECT u.parent, c.size, c.done, c.left, coalesce(c.graph, false) FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
 CROSS JOIN LATERAL (SELECT count(*)::int AS size, count(*) FILTER (WHERE k.status = 'done')::int AS done,
     count(*) FILTER (WHERE k.joined IS NULL)::int AS left, bool_or(k.node IS NOT NULL) AS graph
-  FROM {s}.gen_durable k WHERE k.parent_id = u.parent AND k.parent_round = u.round OFFSET 0) c`
+  FROM {s}.gen_durable k WHERE k.parent_id = u.parent AND k.parent_round = u.round OFFSET 0) c`)
 
 // member is a row as a Restart has read it.
 type member struct {
@@ -166,7 +166,7 @@ func (s *Store) planWaiting(send send, r *rerun, target *member) (why, err error
 		return ErrNothingFailed, nil
 	}
 	var some []*member
-	if err := send(s.stmt("failed children", failedChildrenSQL, members(&some), []int64{target.id}, []int64{target.round}, r.most+1)); err != nil {
+	if err := send(s.stmt(failedChildrenSQL, members(&some), []int64{target.id}, []int64{target.round}, r.most+1)); err != nil {
 		return nil, err
 	}
 	set, err := s.rerunOf(send, r, some, 0)
@@ -208,7 +208,7 @@ func (s *Store) planFailed(send send, r *rerun, target *member) (why, err error)
 	some := []*member{target}
 	if target.node {
 		some = nil
-		if err := send(s.stmt("skipped behind", skippedBehindSQL, members(&some), target.id, r.most+1)); err != nil {
+		if err := send(s.stmt(skippedBehindSQL, members(&some), target.id, r.most+1)); err != nil {
 			return nil, err
 		}
 	}
@@ -222,7 +222,7 @@ func (s *Store) planFailed(send send, r *rerun, target *member) (why, err error)
 
 func (s *Store) member(send send, id int64) (*member, error) {
 	var some []*member
-	err := send(s.stmt("restarted", membersSQL, members(&some), []int64{id}))
+	err := send(s.stmt(membersSQL, members(&some), []int64{id}))
 	if err != nil || len(some) == 0 {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func (s *Store) rerunBelow(send send, r *rerun, parents []*member) error {
 			return err
 		}
 		var some []*member
-		err := send(s.stmt("failed children", failedChildrenSQL, members(&some), ids, rounds, r.most+1))
+		err := send(s.stmt(failedChildrenSQL, members(&some), ids, rounds, r.most+1))
 		if err != nil {
 			return err
 		}
@@ -268,7 +268,7 @@ func (s *Store) rerunBelow(send send, r *rerun, parents []*member) error {
 				counted[m.parent]++
 			}
 		}
-		err = send(s.stmt("round sizes", roundSizesSQL, func(rows pgx.Rows) error {
+		err = send(s.stmt(roundSizesSQL, func(rows pgx.Rows) error {
 			var id int64
 			var size, done, left int
 			var graph bool
@@ -341,7 +341,7 @@ func (s *Store) readEdges(send send, r *rerun, g *restarts) error {
 	}
 	slices.Sort(nodes)
 	var behind []*member
-	if err := send(s.stmt("wait behind", waitBehindSQL, members(&behind), nodes, r.most+1)); err != nil {
+	if err := send(s.stmt(waitBehindSQL, members(&behind), nodes, r.most+1)); err != nil {
 		return err
 	}
 	for _, m := range behind {
@@ -350,7 +350,7 @@ func (s *Store) readEdges(send send, r *rerun, g *restarts) error {
 			nodes = append(nodes, m.id)
 		}
 	}
-	return send(s.stmt("edges before", edgesBeforeSQL, g.read, nodes))
+	return send(s.stmt(edgesBeforeSQL, g.read, nodes))
 }
 
 // restarts are failed and skipped children, and the nodes that wait behind them.

@@ -15,29 +15,29 @@ import (
 //
 // The instance occupies its correlation key again. The unique index refuses that if another
 // instance has the key (T56). $1 ids
-const retrySQL = `UPDATE {s}.gen_durable g SET status = 'runnable', failure = NULL, finished_at = NULL, paused = false, pick_lane = 0, run_gate = NULL, run_place = NULL,
+var retrySQL = named("retry", `UPDATE {s}.gen_durable g SET status = 'runnable', failure = NULL, finished_at = NULL, paused = false, pick_lane = 0, run_gate = NULL, run_place = NULL,
   attempt = 0, crashes = 0, deadline = CASE WHEN g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,
   eligible_at = (SELECT clock_timestamp()), updated_at = (SELECT clock_timestamp())
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND coalesce(g.status = 'failed', false)
-RETURNING g.id`
+RETURNING g.id`)
 
 // occupantOfSQL finds an instance that occupies the correlation key of one of others, or one of
 // them that would occupy that of another. $1 ids
-const occupantOfSQL = `(SELECT o.correlation_guard, o.id FROM {s}.gen_durable g
+var occupantOfSQL = named("occupant of", `(SELECT o.correlation_guard, o.id FROM {s}.gen_durable g
 CROSS JOIN LATERAL (SELECT x.correlation_guard, x.id FROM {s}.gen_durable x WHERE x.correlation_guard = g.correlation_key OFFSET 0) o
 WHERE g.id = ANY($1::bigint[]) AND o.id <> g.id LIMIT 1)
 UNION ALL
 (SELECT g.correlation_key, min(g.id) FROM {s}.gen_durable g
 WHERE g.id = ANY($1::bigint[]) AND 'runnable' = ANY(g.correlation_scope) GROUP BY g.correlation_key HAVING count(*) > 1 LIMIT 1)
-LIMIT 1`
+LIMIT 1`)
 
 // occupied returns an *OccupiedError for instances of which one could not be retried. If nobody
 // occupies its key any more, it returns refused.
 func (s *Store) occupied(ctx context.Context, ids []int64, refused error) error {
 	var by OccupiedError
-	err := s.one(ctx, fastLock, "occupant of", occupantOfSQL, func(rows pgx.Rows) error {
+	err := s.one(ctx, fastLock, occupantOfSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&by.Key, &by.Occupant}, func() error { return nil })
 		return err
 	}, ids)

@@ -20,7 +20,7 @@ import (
 // timeout of a row that does not wait, which foreign SQL has left.
 //
 // $1 queues $2 machines
-const pollSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+var pollSQL = named("poll", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT q.queue, (extract(epoch FROM least(n.at, a.at) - (SELECT clock_timestamp())) * 1000000)::bigint, false, false, false
 FROM unnest($1::text[]) AS q(queue)
 CROSS JOIN LATERAL (
@@ -51,10 +51,10 @@ UNION ALL
 SELECT NULL, (SELECT (extract(epoch FROM g.await_deadline - (SELECT clock_timestamp())) * 1000000)::bigint
   FROM {s}.gen_durable g WHERE g.await_deadline IS NOT NULL AND coalesce(g.status IN ('awaiting_signal', 'awaiting_children'), false)
   ORDER BY g.await_deadline LIMIT 1),
-  (SELECT true FROM {s}.gen_durable x WHERE ` + overdueText + ` ORDER BY x.deadline LIMIT 1) IS NOT NULL,
+  (SELECT true FROM {s}.gen_durable x WHERE `+overdueText+` ORDER BY x.deadline LIMIT 1) IS NOT NULL,
   (SELECT true FROM {s}.gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 4
    ORDER BY g.queue, g.fsm, g.fsm_version, g.aside_step LIMIT 1) IS NOT NULL,
-  (SELECT true FROM {s}.gen_durable x WHERE ` + restDue + ` ORDER BY x.id LIMIT 1) IS NOT NULL`
+  (SELECT true FROM {s}.gen_durable x WHERE `+restDue+` ORDER BY x.id LIMIT 1) IS NOT NULL`)
 
 // Polled is the result of a poll.
 type Polled struct {
@@ -108,7 +108,7 @@ func (s *Store) Due(ctx context.Context, queues, machines []string) (map[string]
 
 func (s *Store) poll(queues, machines []string, out *Polled) entpgx.Stmt {
 	out.Due = map[string]time.Duration{}
-	return s.stmt("poll", pollSQL, func(rows pgx.Rows) error {
+	return s.stmt(pollSQL, func(rows pgx.Rows) error {
 		var queue *string
 		var us *int64
 		var overdue, strays, rest bool
@@ -129,13 +129,13 @@ func (s *Store) poll(queues, machines []string, out *Polled) entpgx.Stmt {
 
 // linesSQL lists those of some queues in which instances are in line, and an empty name if any
 // queue has some. $1 queues
-const linesSQL = `SELECT q.queue FROM unnest($1::text[]) AS q(queue)
-WHERE (SELECT g.id FROM {s}.gen_durable g WHERE g.queue = q.queue AND ` + inLine + ` ` + lineOrder + ` LIMIT 1) IS NOT NULL
-UNION ALL SELECT '' WHERE (SELECT g.id FROM {s}.gen_durable g WHERE ` + inLine + ` ` + lineOrder + ` LIMIT 1) IS NOT NULL`
+var linesSQL = named("lines", `SELECT q.queue FROM unnest($1::text[]) AS q(queue)
+WHERE (SELECT g.id FROM {s}.gen_durable g WHERE g.queue = q.queue AND `+inLine+` `+lineOrder+` LIMIT 1) IS NOT NULL
+UNION ALL SELECT '' WHERE (SELECT g.id FROM {s}.gen_durable g WHERE `+inLine+` `+lineOrder+` LIMIT 1) IS NOT NULL`)
 
 func (s *Store) lines(queues []string, out *Polled) entpgx.Stmt {
 	out.Lines = map[string]bool{}
-	return s.stmt("lines", linesSQL, func(rows pgx.Rows) error {
+	return s.stmt(linesSQL, func(rows pgx.Rows) error {
 		var queue string
 		_, err := pgx.ForEachRow(rows, []any{&queue}, func() error { out.Lines[queue] = true; return nil })
 		return err

@@ -32,16 +32,16 @@ const presentKept = time.Hour
 //
 // $1 worker $2 host $3 pid $4 version $5 queues $6 machines $7 draining $8 how long the report
 // counts, µs $9 how long the gone are kept, µs $10 its release
-const presentSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+var presentSQL = named("present", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 gone AS (
   DELETE FROM {s}.workers w WHERE w.ctid = ANY(ARRAY(
     SELECT x.ctid FROM {s}.workers x
     WHERE x.expires_at < (SELECT now FROM c) - $9::bigint * interval '1 microsecond' AND x.id <> $1::uuid FOR UPDATE SKIP LOCKED)))
 INSERT INTO {s}.workers (id, host, pid, version, queues, machines, draining, started_at, beat_at, expires_at, release)
 SELECT $1::uuid, $2, $3, $4, $5::jsonb, $6::text[], $7, now, now, now + $8::bigint * interval '1 microsecond', $10::int FROM c
-ON CONFLICT (id) DO UPDATE SET draining = excluded.draining, beat_at = excluded.beat_at, expires_at = excluded.expires_at`
+ON CONFLICT (id) DO UPDATE SET draining = excluded.draining, beat_at = excluded.beat_at, expires_at = excluded.expires_at`)
 
-const absentSQL = `DELETE FROM {s}.workers w WHERE w.id = $1::uuid`
+var absentSQL = named("absent", `DELETE FROM {s}.workers w WHERE w.id = $1::uuid`)
 
 // Present registers a worker, or renews its report.
 func (l *Line) Present(ctx context.Context, p *Presence) error {
@@ -49,20 +49,20 @@ func (l *Line) Present(ctx context.Context, p *Presence) error {
 	if err != nil {
 		return err
 	}
-	return l.say(ctx, l.s.stmt("present", presentSQL, nil, p.Worker, p.Host, p.PID, p.Version, string(queues), p.Machines, p.Draining, micros(p.Live),
+	return l.say(ctx, l.s.stmt(presentSQL, nil, p.Worker, p.Host, p.PID, p.Version, string(queues), p.Machines, p.Draining, micros(p.Live),
 		micros(presentKept), thisRelease))
 }
 
 // Absent removes a worker's report.
 func (l *Line) Absent(ctx context.Context, worker string) error {
-	return l.say(ctx, l.s.stmt("absent", absentSQL, nil, worker))
+	return l.say(ctx, l.s.stmt(absentSQL, nil, worker))
 }
 
-const nowSQL = `SELECT clock_timestamp()`
+var nowSQL = named("now", `SELECT clock_timestamp()`)
 
 // Now reads the server's clock.
 func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
-	err = s.one(ctx, fastLock, "now", nowSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, nowSQL, func(rows pgx.Rows) error {
 		now, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[time.Time])
 		return err
 	})

@@ -13,11 +13,11 @@ import (
 // holds nothing else, so it cannot deadlock. A commit of the claim's own outcome cannot
 // meet it: the step has not returned. If the step has, its claim is over or at another visit, and
 // progress that comes late is as true as before. $1 id $2 token $3 worker $4 progress
-var publishSQL = `UPDATE {s}.gen_durable g SET progress = $4::text::jsonb WHERE g.id = $1 AND ` + claimFence("$3", "$2") + ` RETURNING g.id`
+var publishSQL = named("publish", `UPDATE {s}.gen_durable g SET progress = $4::text::jsonb WHERE g.id = $1 AND `+claimFence("$3", "$2")+` RETURNING g.id`)
 
 // Publish stores the progress of an instance. held is false if the worker no longer has the claim.
 func (s *Store) Publish(ctx context.Context, worker string, id, token int64, progress []byte) (held bool, err error) {
-	err = s.one(ctx, briefLock, "publish", publishSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, briefLock, publishSQL, func(rows pgx.Rows) error {
 		held = rows.Next()
 		return rows.Err()
 	}, id, token, worker, string(progress))

@@ -13,13 +13,13 @@ import (
 // gone. A claim that was sent before may still take rows; the worker gives them back unstarted.
 //
 // $1 queue $2 actor $3 reason
-const (
-	pauseQueueSQL = `WITH p AS (INSERT INTO {s}.paused_queues (queue) VALUES ($1) ON CONFLICT (queue) DO NOTHING RETURNING queue, paused_at),
-a AS (` + recordedText + `'admin.pause_queue', 'queue ' || p.queue, $2::text, $3::text, NULL, jsonb_build_object('paused_at', p.paused_at) FROM p)
-SELECT queue FROM p`
-	resumeQueueSQL = `WITH p AS (DELETE FROM {s}.paused_queues WHERE queue = $1 RETURNING queue, paused_at),
-a AS (` + recordedText + `'admin.resume_queue', 'queue ' || p.queue, $2::text, $3::text, jsonb_build_object('paused_at', p.paused_at), NULL FROM p)
-SELECT queue FROM p`
+var (
+	pauseQueueSQL = named("pause queue", `WITH p AS (INSERT INTO {s}.paused_queues (queue) VALUES ($1) ON CONFLICT (queue) DO NOTHING RETURNING queue, paused_at),
+a AS (`+recordedText+`'admin.pause_queue', 'queue ' || p.queue, $2::text, $3::text, NULL, jsonb_build_object('paused_at', p.paused_at) FROM p)
+SELECT queue FROM p`)
+	resumeQueueSQL = named("resume queue", `WITH p AS (DELETE FROM {s}.paused_queues WHERE queue = $1 RETURNING queue, paused_at),
+a AS (`+recordedText+`'admin.resume_queue', 'queue ' || p.queue, $2::text, $3::text, jsonb_build_object('paused_at', p.paused_at), NULL FROM p)
+SELECT queue FROM p`)
 )
 
 // PausedQueue is a queue from which nothing is claimed.
@@ -36,9 +36,9 @@ func (s *Store) PauseQueue(ctx context.Context, queue string, on bool, by By) (c
 		_, err := pgx.ForEachRow(rows, []any{&queue}, func() error { changed = true; return nil })
 		return err
 	}
-	change := s.stmt("pause queue", pauseQueueSQL, read, queue, by.Actor, optional(by.Reason))
+	change := s.stmt(pauseQueueSQL, read, queue, by.Actor, optional(by.Reason))
 	if !on {
-		change = s.stmt("resume queue", resumeQueueSQL, read, queue, by.Actor, optional(by.Reason))
+		change = s.stmt(resumeQueueSQL, read, queue, by.Actor, optional(by.Reason))
 	}
 	err = s.transaction(ctx, slowLock, change)
 	if err != nil && unknown(err) {

@@ -19,15 +19,15 @@ var ErrNotFound = errors.New("gendurable: no such instance")
 // endedSQL finds the ended ones among all instances that anyone waits for. LATERAL … OFFSET 0
 // leaves the planner the primary key only: for a join it might walk all finished rows instead
 // (T98).
-const endedSQL = `
+var endedSQL = named("ended", `
 SELECT u.id FROM unnest($1::bigint[]) AS u(id)
 LEFT JOIN LATERAL (SELECT x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
-WHERE g.status IS NULL OR g.status IN ('done', 'failed')`
+WHERE g.status IS NULL OR g.status IN ('done', 'failed')`)
 
 // Ended returns those of the ids whose instance is terminal or does not exist.
 func (s *Store) Ended(ctx context.Context, ids []int64) ([]int64, error) {
 	var ended []int64
-	err := s.one(ctx, fastLock, "ended", endedSQL, readIDs(&ended), ids)
+	err := s.one(ctx, fastLock, endedSQL, readIDs(&ended), ids)
 	if err != nil {
 		return nil, fmt.Errorf("look which of %d instances have ended: %w", len(ids), err)
 	}
@@ -36,16 +36,16 @@ func (s *Store) Ended(ctx context.Context, ids []int64) ([]int64, error) {
 
 // restingSQL finds the instances that have ended, or have parked since a visit. It is endedSQL for
 // callers who also want to know of parks. $1 ids $2 visits
-const restingSQL = `
+var restingSQL = named("resting", `
 SELECT u.n - 1 FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(id, past, n)
 LEFT JOIN LATERAL (SELECT x.status, x.visit FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
-WHERE g.status IS NULL OR g.status IN ('done', 'failed') OR g.status IN ('awaiting_signal', 'awaiting_children') AND g.visit > u.past`
+WHERE g.status IS NULL OR g.status IN ('done', 'failed') OR g.status IN ('awaiting_signal', 'awaiting_children') AND g.visit > u.past`)
 
 // Resting returns the indexes of those ids whose instance is terminal, does not exist, or is parked
 // at a visit after the one at the same index of past.
 func (s *Store) Resting(ctx context.Context, ids, past []int64) ([]int64, error) {
 	var resting []int64
-	if err := s.one(ctx, fastLock, "resting", restingSQL, readIDs(&resting), ids, past); err != nil {
+	if err := s.one(ctx, fastLock, restingSQL, readIDs(&resting), ids, past); err != nil {
 		return nil, fmt.Errorf("look which of %d instances are parked or have ended: %w", len(ids), err)
 	}
 	return resting, nil
@@ -71,18 +71,18 @@ WHERE q.through - q.size < ` + bytes + ` ORDER BY q.id`
 }
 
 // childrenSQL reads children by their ids. $1 ids $2 bytes
-var childrenSQL = childrenOf(`$1::bigint[]`, `$2::bigint`)
+var childrenSQL = named("read children", childrenOf(`$1::bigint[]`, `$2::bigint`))
 
 // readRoundSQL reads the ids of a round, as a row of their own, and its first children.
 // $1 parent $2 round $3 bytes $4 rows
-var readRoundSQL = `WITH r AS MATERIALIZED (` + roundSQL + `)
-SELECT f.*, NULL::bigint[] FROM (` + childrenOf(`ARRAY(SELECT r.id FROM r ORDER BY r.id LIMIT $4::int)`, `$3::bigint`) + `) f
-UNION ALL SELECT 0, '', 0, '', NULL, NULL, '', '', '', ARRAY(SELECT r.id FROM r ORDER BY r.id) ORDER BY 1`
+var readRoundSQL = named("read round", `WITH r AS MATERIALIZED (`+roundSQL+`)
+SELECT f.*, NULL::bigint[] FROM (`+childrenOf(`ARRAY(SELECT r.id FROM r ORDER BY r.id LIMIT $4::int)`, `$3::bigint`)+`) f
+UNION ALL SELECT 0, '', 0, '', NULL, NULL, '', '', '', ARRAY(SELECT r.id FROM r ORDER BY r.id) ORDER BY 1`)
 
 // streamedSQL is childrenSQL for ids in another order than theirs: the order of the ends in a
 // stream.
-var streamedSQL = strings.ReplaceAll(strings.ReplaceAll(childrenSQL, "ORDER BY p.id", "ORDER BY array_position($1::bigint[], p.id)"),
-	"ORDER BY q.id", "ORDER BY q.through")
+var streamedSQL = named("read streamed", strings.ReplaceAll(strings.ReplaceAll(childrenSQL.text, "ORDER BY p.id", "ORDER BY array_position($1::bigint[], p.id)"),
+	"ORDER BY q.id", "ORDER BY q.through"))
 
 // Round reads the first children of a round of an instance, at most a page of them, and returns in
 // behind the ids after these. The order is that in which they were spawned, and of their ids. The
@@ -104,7 +104,7 @@ func (s *Store) Round(ctx context.Context, parent, round int64) (page []step.Chi
 		}
 		return rows.Err()
 	}
-	if err := s.one(ctx, fastLock, "read round", readRoundSQL, read, parent, round, pageBytes, pageRows); err != nil {
+	if err := s.one(ctx, fastLock, readRoundSQL, read, parent, round, pageBytes, pageRows); err != nil {
 		return nil, nil, fmt.Errorf("read children of instance %d, round %d: %w", parent, round, err)
 	}
 	return page, behind[len(page):], nil
@@ -115,9 +115,9 @@ func (s *Store) Round(ctx context.Context, parent, round int64) (page []step.Chi
 func (s *Store) Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error) {
 	now := ids[:min(len(ids), pageRows)]
 	if slices.IsSorted(now) {
-		err = s.one(ctx, fastLock, "read children", childrenSQL, readChildren(&page), now, pageBytes)
+		err = s.one(ctx, fastLock, childrenSQL, readChildren(&page), now, pageBytes)
 	} else {
-		err = s.one(ctx, fastLock, "read streamed", streamedSQL, readChildren(&page), now, pageBytes)
+		err = s.one(ctx, fastLock, streamedSQL, readChildren(&page), now, pageBytes)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %d children: %w", len(now), err)
@@ -167,12 +167,12 @@ func raw(text *string) json.RawMessage {
 	return json.RawMessage(*text)
 }
 
-const durabilitySQL = `SELECT current_setting('fsync'), current_setting('synchronous_commit')`
+var durabilitySQL = named("durability", `SELECT current_setting('fsync'), current_setting('synchronous_commit')`)
 
 // Durability returns the settings by which Postgres may lose what it has acknowledged (T38). It
 // returns none if Postgres loses nothing.
 func (s *Store) Durability(ctx context.Context) (unsafe []string, err error) {
-	err = s.pipeline(ctx, s.stmt("durability", durabilitySQL, func(rows pgx.Rows) error {
+	err = s.pipeline(ctx, s.stmt(durabilitySQL, func(rows pgx.Rows) error {
 		var fsync, commit string
 		_, err := pgx.ForEachRow(rows, []any{&fsync, &commit}, func() error {
 			if fsync == "off" {

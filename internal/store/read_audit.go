@@ -54,21 +54,21 @@ WHERE h.actor IS NOT NULL AND ($1::text IS NULL OR h.kind = $1) AND ($2::text IS
   AND h.at >= coalesce($4::timestamptz, '-infinity') AND h.at < coalesce($5::timestamptz, 'infinity')
   AND ($7::bigint IS NULL OR h.instance = $7)`
 
-const (
+var (
 	verbsOrder = `h.at DESC FETCH FIRST ($6::bigint) ROWS WITH TIES`
 
-	verbsSQL        = verbsText + ` ORDER BY ` + verbsOrder                                                         // along history_verbs
-	verbsOnSQL      = verbsText + ` AND h.subject >= $3 AND h.subject <= $3 ORDER BY h.subject DESC, ` + verbsOrder // along history_subject
-	verbsBySQL      = verbsText + ` AND h.actor >= $2 AND h.actor <= $2 ORDER BY h.actor DESC, ` + verbsOrder       // along history_actor
-	verbsOfAKindSQL = verbsText + ` AND h.kind >= $1 AND h.kind <= $1 ORDER BY h.kind DESC, ` + verbsOrder          // along history_kind
+	verbsSQL        = named("verbs", verbsText+` ORDER BY `+verbsOrder)                                                                         // along history_verbs
+	verbsOnSQL      = named("verbs", verbsText+` AND h.subject >= $3 AND h.subject <= $3 ORDER BY h.subject DESC, `+verbsOrder, "on a subject") // along history_subject
+	verbsBySQL      = named("verbs", verbsText+` AND h.actor >= $2 AND h.actor <= $2 ORDER BY h.actor DESC, `+verbsOrder, "by an actor")        // along history_actor
+	verbsOfAKindSQL = named("verbs", verbsText+` AND h.kind >= $1 AND h.kind <= $1 ORDER BY h.kind DESC, `+verbsOrder, "of a kind")             // along history_kind
 )
 
 // verbsOfSQL sorts the rows of history_instance. It tells verbs by their kind, since a plan made on
 // an empty table would else read history_verbs, all of it.
-var verbsOfSQL = strings.Replace(verbsText, "h.actor IS NOT NULL", "strpos(h.kind, 'admin.') = 1", 1) + ` AND h.instance = $7 ORDER BY ` + verbsOrder
+var verbsOfSQL = named("verbs", strings.Replace(verbsText, "h.actor IS NOT NULL", "strpos(h.kind, 'admin.') = 1", 1)+` AND h.instance = $7 ORDER BY `+verbsOrder, "of an instance")
 
 // text returns the statement that reads the fewest rows.
-func (f *AuditFilter) text() string {
+func (f *AuditFilter) text() *statement {
 	switch {
 	case f.Instance != 0:
 		return verbsOfSQL
@@ -95,9 +95,9 @@ func (s *Store) Verbs(ctx context.Context, f AuditFilter) (list []Audited, err e
 	args := []any{optional(kind), optional(f.Actor), optional(f.Subject), timeOf(f.Since), timeOf(f.Before), f.Limit, instance}
 	var stmts []entpgx.Stmt
 	if f.Instance == 0 {
-		stmts = append(stmts, s.stmt("unsorted", unsortedSQL, nil))
+		stmts = append(stmts, s.stmt(unsortedSQL, nil))
 	}
-	err = s.transaction(ctx, fastLock, append(stmts, s.stmt("verbs", f.text(), func(rows pgx.Rows) error {
+	err = s.transaction(ctx, fastLock, append(stmts, s.stmt(f.text(), func(rows pgx.Rows) error {
 		for rows.Next() {
 			var a Audited
 			if err := rows.Scan(&a.At, &a.Verb, &a.Actor, &a.Reason, &a.Instance, &a.Machine, &a.Version, &a.Subject, &a.Before, &a.After); err != nil {

@@ -25,28 +25,28 @@ type Count struct {
 	Count   int64
 }
 
-const beginCountSQL = `BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY`
+var beginCountSQL = named("begin count", `BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY`)
 
 // countSettingsSQL differs from settingsSQL, since counting reads the table from end to end, unlike
 // all other statements. So it allows a scan, but by one process of the server only, which serves
 // others too.
-const countSettingsSQL = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', '0', true),
+var countSettingsSQL = named("count settings", `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', '0', true),
   set_config('enable_seqscan', 'on', true), set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true),
-  ` + untimed
+  `+untimed)
 
 // countSQL uses no index: one that names the step would have to be maintained by every commit
 // (T82).
-const countSQL = `SELECT g.fsm, g.fsm_version, g.step, g.queue, g.status::text, count(*) FROM {s}.gen_durable g
-GROUP BY g.fsm, g.fsm_version, g.step, g.queue, g.status ORDER BY g.fsm, g.fsm_version, g.step, g.queue, g.status`
+var countSQL = named("count", `SELECT g.fsm, g.fsm_version, g.step, g.queue, g.status::text, count(*) FROM {s}.gen_durable g
+GROUP BY g.fsm, g.fsm_version, g.step, g.queue, g.status ORDER BY g.fsm, g.fsm_version, g.step, g.queue, g.status`)
 
 // Count counts all instances. It returns ErrCutOff if the server takes longer than limit.
 func (s *Store) Count(ctx context.Context, limit time.Duration) (counts []Count, err error) {
-	settings := s.stmt("count settings", countSettingsSQL, nil, strconv.FormatInt(limit.Milliseconds(), 10))
+	settings := s.stmt(countSettingsSQL, nil, strconv.FormatInt(limit.Milliseconds(), 10))
 	settings.Ahead = true
 	err = s.pipeline(ctx, []entpgx.Stmt{
-		s.stmt("begin count", beginCountSQL, nil),
+		s.stmt(beginCountSQL, nil),
 		settings,
-		s.stmt("count", countSQL, func(rows pgx.Rows) error {
+		s.stmt(countSQL, func(rows pgx.Rows) error {
 			var c Count
 			_, err := pgx.ForEachRow(rows, []any{&c.Machine, &c.Version, &c.Step, &c.Queue, &c.Status, &c.Count}, func() error {
 				counts = append(counts, c)
@@ -54,7 +54,7 @@ func (s *Store) Count(ctx context.Context, limit time.Duration) (counts []Count,
 			})
 			return err
 		}),
-		s.stmt("commit", `COMMIT`, nil),
+		s.stmt(endSQL, nil),
 	}...)
 	switch {
 	case err == nil:

@@ -40,7 +40,7 @@ type Failures struct {
 // the table is. Numbers in a text do not tell one error from another: most are ids and times.
 //
 // $1 most $2 machine $3 queue $4 since $5 limit
-const failuresSQL = `WITH seen AS MATERIALIZED (
+var failuresSQL = named("failures", `WITH seen AS MATERIALIZED (
   SELECT g.id, g.fsm, g.fsm_version, g.step, g.queue, g.status, g.failure, left(coalesce(g.last_error, ''), 200) AS error, g.finished_at
   FROM {s}.gen_durable g WHERE g.finished_at IS NOT NULL AND g.finished_at >= coalesce($4::timestamptz, '-infinity')
   ORDER BY g.finished_at DESC LIMIT $1::int)
@@ -53,11 +53,11 @@ LEFT JOIN (
   FROM seen WHERE status = 'failed' AND ($2::text IS NULL OR fsm = $2) AND ($3::text IS NULL OR queue = $3)
   GROUP BY fsm, fsm_version, step, queue, coalesce(failure, ''), regexp_replace(error, '[0-9]+', '#', 'g')
   ORDER BY n DESC, last DESC, newest DESC LIMIT $5::int) f ON true
-ORDER BY f.n DESC, f.last DESC, f.newest DESC`
+ORDER BY f.n DESC, f.last DESC, f.newest DESC`)
 
 // Failures groups what has failed lately.
 func (s *Store) Failures(ctx context.Context, f *FailureFilter) (out Failures, err error) {
-	err = s.one(ctx, fastLock, "failures", failuresSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, failuresSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var g FailureGroup
 			if err := rows.Scan(&out.Looked, &out.Since, &g.Machine, &g.Version, &g.Step, &g.Queue, &g.Failure, &g.Error, &g.Count, &g.First, &g.Last,
@@ -85,13 +85,13 @@ type ChildCount struct {
 }
 
 // childCountsSQL counts the children of an instance along gen_durable_parent, up to $2 of them.
-const childCountsSQL = `SELECT abs(parent_round), fsm, status::text, count(*) FROM (
+var childCountsSQL = named("child counts", `SELECT abs(parent_round), fsm, status::text, count(*) FROM (
   SELECT g.parent_round, g.fsm, g.status FROM {s}.gen_durable g WHERE g.parent_id = $1::bigint LIMIT $2::int) c
-GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
+GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`)
 
 // ChildCounts counts the children of an instance by round, machine and status, up to most of them.
 func (s *Store) ChildCounts(ctx context.Context, parent int64, most int) (counts []ChildCount, err error) {
-	err = s.one(ctx, fastLock, "child counts", childCountsSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, childCountsSQL, func(rows pgx.Rows) error {
 		counts, err = pgx.CollectRows(rows, pgx.RowToStructByPos[ChildCount])
 		return err
 	}, parent, most)

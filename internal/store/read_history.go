@@ -41,15 +41,15 @@ const happenedColumns = `h.at, h.instance, h.visit, h.took, h.waited, h.attempt,
 // timelineSQL reads a page of what happened to an instance, oldest first. The second condition on
 // the time leaves out the days that are read already. $1 instance $2–$4 time, table and row of the
 // last row of the page before $5 limit
-const timelineSQL = `SELECT ` + happenedColumns + `, h.diff::text, h.before::text, h.after::text, 0::bigint, h.tableoid::bigint, h.ctid::text
+var timelineSQL = named("timeline", `SELECT `+happenedColumns+`, h.diff::text, h.before::text, h.after::text, 0::bigint, h.tableoid::bigint, h.ctid::text
 FROM {s}.history h
 WHERE h.instance = $1 AND (h.at, h.tableoid::bigint, h.ctid) > ($2::timestamptz, $3::bigint, $4::text::tid) AND h.at >= $2::timestamptz
-ORDER BY h.at, h.tableoid::bigint, h.ctid LIMIT $5`
+ORDER BY h.at, h.tableoid::bigint, h.ctid LIMIT $5`)
 
 // timelineBackSQL is timelineSQL from the newest row on. $2 is NULL on the first page. It returns
 // the documents of the newest rows, as long as they fit into $6 bytes together, and of the others
 // their size.
-const timelineBackSQL = `SELECT ` + happenedColumns + `, CASE WHEN h.until <= $6::bigint THEN h.diff::text END,
+var timelineBackSQL = named("timeline back", `SELECT `+happenedColumns+`, CASE WHEN h.until <= $6::bigint THEN h.diff::text END,
   CASE WHEN h.until <= $6::bigint THEN h.before::text END, CASE WHEN h.until <= $6::bigint THEN h.after::text END,
   CASE WHEN h.until <= $6::bigint THEN 0 ELSE h.bytes END, h.part, h.place::text
 FROM (SELECT p.*, sum(p.bytes) OVER (ORDER BY p.at DESC, p.part DESC, p.place DESC) AS until FROM (
@@ -58,7 +58,7 @@ FROM (SELECT p.*, sum(p.bytes) OVER (ORDER BY p.at DESC, p.part DESC, p.place DE
   FROM {s}.history h WHERE h.instance = $1 AND h.at <= coalesce($2::timestamptz, 'infinity')
     AND (h.at, h.tableoid::bigint, h.ctid) < (coalesce($2::timestamptz, 'infinity'), $3::bigint, $4::text::tid)
   ORDER BY h.at DESC, h.tableoid::bigint DESC, h.ctid DESC LIMIT $5) p) h
-ORDER BY h.at DESC, h.part DESC, h.place DESC`
+ORDER BY h.at DESC, h.part DESC, h.place DESC`)
 
 // Timeline reads up to limit rows of the history of an instance, oldest first, behind a place.
 func (s *Store) Timeline(ctx context.Context, id int64, behind HistoryPlace, limit int) ([]Happened, error) {
@@ -66,7 +66,7 @@ func (s *Store) Timeline(ctx context.Context, id int64, behind HistoryPlace, lim
 		behind.Row = "(0,0)"
 	}
 	return happened(id, func(read func(pgx.Rows) error) error {
-		return s.one(ctx, fastLock, "timeline", timelineSQL, read, id, behind.At, behind.Table, behind.Row, limit)
+		return s.one(ctx, fastLock, timelineSQL, read, id, behind.At, behind.Table, behind.Row, limit)
 	})
 }
 
@@ -77,7 +77,7 @@ func (s *Store) TimelineBack(ctx context.Context, id int64, before HistoryPlace,
 		before.Row = "(0,0)"
 	}
 	return happened(id, func(read func(pgx.Rows) error) error {
-		return s.one(ctx, fastLock, "timeline back", timelineBackSQL, read, id, timeOf(before.At), before.Table, before.Row, limit, bytes)
+		return s.one(ctx, fastLock, timelineBackSQL, read, id, timeOf(before.At), before.Table, before.Row, limit, bytes)
 	})
 }
 
@@ -135,31 +135,31 @@ const selectedText = `WITH h AS MATERIALIZED (
 `
 
 // stepTimesSQL measures the steps of a machine. What sweeps did has neither run nor waited.
-const stepTimesSQL = selectedText + `SELECT h.step, count(*), count(*) FILTER (WHERE h.kind = 'retry'), count(*) FILTER (WHERE h.failure IS NOT NULL),
+var stepTimesSQL = named("step times", selectedText+`SELECT h.step, count(*), count(*) FILTER (WHERE h.kind = 'retry'), count(*) FILTER (WHERE h.failure IS NOT NULL),
   count(*) FILTER (WHERE h.kind = 'crash'),
   coalesce(percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY h.took), '{0,0,0}'),
   coalesce(percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY h.waited), '{0,0,0}'), (SELECT count(*) FROM h)
-FROM h GROUP BY h.step ORDER BY h.step`
+FROM h GROUP BY h.step ORDER BY h.step`)
 
 // stepFailuresSQL counts what goes wrong at the steps of a machine, the most frequent first, as
 // many as $6.
-const stepFailuresSQL = selectedText + `, o AS (SELECT h.step, count(*) AS n FROM h GROUP BY h.step)
+var stepFailuresSQL = named("step failures", selectedText+`, o AS (SELECT h.step, count(*) AS n FROM h GROUP BY h.step)
 SELECT h.step, h.kind, coalesce(h.failure, ''), coalesce(left(h.error, 200), ''), count(*), max(h.at), max(o.n), (SELECT sum(n)::bigint FROM o)
 FROM h JOIN o ON o.step = h.step WHERE h.failure IS NOT NULL OR h.kind IN ('retry', 'crash')
-GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT $6::bigint`
+GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT $6::bigint`)
 
 // stepEdgesSQL counts the ways between steps that were really taken.
-const stepEdgesSQL = selectedText + `SELECT h.step, coalesce(h.to_step, ''), h.kind, count(*), (SELECT count(*) FROM h)
-FROM h WHERE h.to_step IS NOT NULL OR h.kind = 'done' OR h.failure IS NOT NULL GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
+var stepEdgesSQL = named("step edges", selectedText+`SELECT h.step, coalesce(h.to_step, ''), h.kind, count(*), (SELECT count(*) FROM h)
+FROM h WHERE h.to_step IS NOT NULL OR h.kind = 'done' OR h.failure IS NOT NULL GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`)
 
 // scansSQL lets a query read the tables of whole days from end to end.
-const scansSQL = `SET LOCAL enable_seqscan = on`
+var scansSQL = named("scans", `SET LOCAL enable_seqscan = on`)
 
 // onHistory sends a query on the history under its own limit of time. total is where it notes the
 // number of transitions that it selected.
 func (s *Store) onHistory(ctx context.Context, f *HistoryFilter, query entpgx.Stmt, total *int64) error {
-	err := s.pipeline(ctx, s.stmt("begin", beginSQL, nil), s.settings(fastLock, millis(f.Timeout)),
-		s.stmt("scans", scansSQL, nil), query, s.stmt("commit", `COMMIT`, nil))
+	err := s.pipeline(ctx, s.stmt(beginSQL, nil), s.settings(fastLock, millis(f.Timeout)),
+		s.stmt(scansSQL, nil), query, s.stmt(endSQL, nil))
 	if err != nil {
 		return fmt.Errorf("read the history of machine %q: %w", f.Machine, err)
 	}
@@ -183,7 +183,7 @@ type StepTime struct {
 // StepTimes measures the steps of a machine.
 func (s *Store) StepTimes(ctx context.Context, f *HistoryFilter) (list []StepTime, err error) {
 	var total int64
-	err = s.onHistory(ctx, f, s.stmt("step times", stepTimesSQL, func(rows pgx.Rows) error {
+	err = s.onHistory(ctx, f, s.stmt(stepTimesSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var t StepTime
 			if err := rows.Scan(&t.Step, &t.Runs, &t.Retried, &t.Failed, &t.Crashed, &t.Took, &t.Waited, &total); err != nil {
@@ -207,7 +207,7 @@ type StepFailure struct {
 // StepFailures counts what goes wrong at the steps of a machine, the most frequent first.
 func (s *Store) StepFailures(ctx context.Context, f *HistoryFilter, limit int) (list []StepFailure, err error) {
 	var total int64
-	err = s.onHistory(ctx, f, s.stmt("step failures", stepFailuresSQL, func(rows pgx.Rows) error {
+	err = s.onHistory(ctx, f, s.stmt(stepFailuresSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var x StepFailure
 			if err := rows.Scan(&x.Step, &x.Kind, &x.Failure, &x.Error, &x.Count, &x.Last, &x.Of, &total); err != nil {
@@ -229,7 +229,7 @@ type StepEdge struct {
 // StepEdges counts the ways between the steps of a machine that were taken.
 func (s *Store) StepEdges(ctx context.Context, f *HistoryFilter) (list []StepEdge, err error) {
 	var total int64
-	err = s.onHistory(ctx, f, s.stmt("step edges", stepEdgesSQL, func(rows pgx.Rows) error {
+	err = s.onHistory(ctx, f, s.stmt(stepEdgesSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var x StepEdge
 			if err := rows.Scan(&x.From, &x.To, &x.Kind, &x.Count, &total); err != nil {

@@ -38,7 +38,7 @@ type Rates struct {
 // large the table is. Ids ascend as rows are inserted, but for transactions that are open long.
 //
 // $1 past and $2 bin in µs $3 most
-const ratesSQL = `WITH t AS (SELECT now() AS now, now() - $1::bigint * interval '1 microsecond' AS since),
+var ratesSQL = named("rates", `WITH t AS (SELECT now() AS now, now() - $1::bigint * interval '1 microsecond' AS since),
 inserted AS MATERIALIZED (
   SELECT g.queue, g.inserted_at AS at FROM {s}.gen_durable g ORDER BY g.id DESC LIMIT $3::int),
 ended AS MATERIALIZED (
@@ -55,13 +55,13 @@ SELECT t.now,
   CASE WHEN (SELECT count(*) FROM inserted) < $3::int THEN t.since ELSE greatest(t.since, (SELECT min(at) FROM inserted)) END,
   CASE WHEN (SELECT count(*) FROM ended) < $3::int THEN t.since ELSE greatest(t.since, (SELECT min(at) FROM ended)) END,
   (SELECT coalesce(jsonb_agg(to_jsonb(b)), '[]')::text FROM bins b)
-FROM t`
+FROM t`)
 
 // Rates counts what was inserted and what has ended lately. Rows that are deleted at their end are
 // not among them.
 func (s *Store) Rates(ctx context.Context, f *RateFilter) (out Rates, err error) {
 	var bins string
-	err = s.one(ctx, fastLock, "rates", ratesSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, ratesSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&out.At, &out.InsertedSince, &out.EndedSince, &bins}, func() error { return nil })
 		return err
 	}, f.Past.Microseconds(), f.Bin.Microseconds(), f.Most)

@@ -46,12 +46,12 @@ WHERE q.through - q.size < $3::bigint ORDER BY q.id`
 
 // awaitedSQL reads the signals that a claim's instance awaits, while the claim holds. $5 worker $6
 // token.
-var awaitedSQL = signalPage(`m.name = ANY((SELECT g.awaits FROM {s}.gen_durable g
-      WHERE g.id = $1::bigint AND ` + claimFence("$5", "$6") + `)::text[])`)
+var awaitedSQL = named("claim awaited", signalPage(`m.name = ANY((SELECT g.awaits FROM {s}.gen_durable g
+      WHERE g.id = $1::bigint AND `+claimFence("$5", "$6")+`)::text[])`))
 
 // readInboxSQL reads a whole inbox. The inbox of an ended instance is empty, whatever rows it still
 // has (§3).
-var readInboxSQL = signalPage(`(SELECT g.status FROM {s}.gen_durable g WHERE g.id = $1::bigint) NOT IN ('done', 'failed')`)
+var readInboxSQL = named("read inbox", signalPage(`(SELECT g.status FROM {s}.gen_durable g WHERE g.id = $1::bigint) NOT IN ('done', 'failed')`))
 
 // signals reads the page of a statement, and hands each signal to take until take returns false.
 // more means that signals may follow; the next page may be empty.
@@ -77,7 +77,7 @@ func (s *Store) signals(ctx context.Context, of func(read func(pgx.Rows) error) 
 // has at least one signal, if there are any. more means that others follow.
 func (s *Store) Inbox(ctx context.Context, id, after int64) (page []step.Signal, more bool, err error) {
 	more, err = s.signals(ctx, func(read func(pgx.Rows) error) entpgx.Stmt {
-		return s.stmt("read inbox", readInboxSQL, read, id, after, pageBytes, pageRows)
+		return s.stmt(readInboxSQL, read, id, after, pageBytes, pageRows)
 	}, func(m step.Signal) bool {
 		page = append(page, m)
 		return true
@@ -90,8 +90,8 @@ func (s *Store) Inbox(ctx context.Context, id, after int64) (page []step.Signal,
 
 // restSQL reads the parts of a claimed row that were too large to come with the claim. $1 id $2
 // worker $3 token
-var restSQL = `SELECT g.state::text, CASE WHEN g.round = g.visit OR g.join_round = g.visit THEN g.dropped::text END FROM {s}.gen_durable g
-WHERE g.id = $1 AND ` + claimFence("$2", "$3")
+var restSQL = named("claim rest", `SELECT g.state::text, CASE WHEN g.round = g.visit OR g.join_round = g.visit THEN g.dropped::text END FROM {s}.gen_durable g
+WHERE g.id = $1 AND `+claimFence("$2", "$3"))
 
 // Complete reads the rest of a Partial claim: its state, the children that were dropped, and the
 // awaited signals, up to most bytes together, or one signal that is larger. The others stay in the
@@ -103,7 +103,7 @@ WHERE g.id = $1 AND ` + claimFence("$2", "$3")
 func (s *Store) Complete(ctx context.Context, worker string, c *step.Claim, most int) (held bool, err error) {
 	whole := *c
 	whole.Awaited, whole.Omitted = nil, false
-	err = s.one(ctx, fastLock, "claim rest", restSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, restSQL, func(rows pgx.Rows) error {
 		var state, dropped []byte
 		_, err := pgx.ForEachRow(rows, []any{&state, &dropped}, func() error {
 			held, whole.State, whole.Dropped = true, json.RawMessage(slices.Clone(state)), own[[]step.Dropped](dropped)
@@ -114,7 +114,7 @@ func (s *Store) Complete(ctx context.Context, worker string, c *step.Claim, most
 	size, after := 0, int64(0)
 	for more := held; err == nil && more && !whole.Omitted; {
 		more, err = s.signals(ctx, func(read func(pgx.Rows) error) entpgx.Stmt {
-			return s.stmt("claim awaited", awaitedSQL, read, c.ID, after, pageBytes, pageRows, worker, c.Token)
+			return s.stmt(awaitedSQL, read, c.ID, after, pageBytes, pageRows, worker, c.Token)
 		}, func(m step.Signal) bool {
 			size += signalSize(&m)
 			if whole.Omitted = size > most && len(whole.Awaited) > 0; whole.Omitted {

@@ -68,7 +68,7 @@ stray AS (
 // trafficSQL counts runnable instances, in each queue as far as $1, and what executes. Those behind
 // their partition key are in an index by key, which all queues share. Who works and what is paused
 // comes with it, so that the whole is one statement and one moment.
-const trafficSQL = LanesText + `,
+var trafficSQL = named("traffic", LanesText+`,
 seen AS (
   SELECT r.queue, s.eligible_at, s.number FROM ready r, LATERAL (
     SELECT eligible_at, row_number() OVER () AS number FROM (
@@ -95,17 +95,17 @@ SELECT c.now,
     SELECT queue, coalesce(locked_by, '') AS worker, count(*) AS count FROM {s}.gen_durable WHERE status = 'executing' GROUP BY 1, 2) x),
   (SELECT coalesce(jsonb_agg(to_jsonb(w) ORDER BY w.started_at, w.id), '[]')::text FROM {s}.workers w),
   (SELECT coalesce(jsonb_object_agg(p.queue, p.paused_at), '{}')::text FROM {s}.paused_queues p)
-FROM c`
+FROM c`)
 
 // unsortedSQL keeps the planner from sorting: only a scan of an index ends at the limit.
-const unsortedSQL = `SET LOCAL enable_sort = off`
+var unsortedSQL = named("unsorted", `SET LOCAL enable_sort = off`)
 
 // Traffic reads what waits and what executes, of each queue and lane as far as most, and who works.
 func (s *Store) Traffic(ctx context.Context, most int) (t Traffic, err error) {
 	var parts [4]string
 	err = s.transaction(ctx, fastLock,
-		s.stmt("unsorted", unsortedSQL, nil),
-		s.stmt("traffic", trafficSQL, func(rows pgx.Rows) error {
+		s.stmt(unsortedSQL, nil),
+		s.stmt(trafficSQL, func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&t.At, &parts[0], &parts[1], &parts[2], &parts[3]}, func() error { return nil })
 			return err
 		}, most))

@@ -17,12 +17,12 @@ import (
 // for a node that waited for nothing. void is a claim that an operator has ended since: a Restart
 // lets a node that was about to be skipped wait again, and it looks here as if it might run.
 // $1 ids of nodes $2 the tokens of their claims
-const upstreamSQL = `SELECT g.id, coalesce(r.over, true), g.unmet, g.void, coalesce(e.from_id, 0), coalesce(e.needs, 0)
+var upstreamSQL = named("upstream", `SELECT g.id, coalesce(r.over, true), g.unmet, g.void, coalesce(e.from_id, 0), coalesce(e.needs, 0)
 FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
 CROSS JOIN LATERAL (SELECT x.id, x.parent_id, coalesce(x.join_failed > 0, false) AS unmet, x.status <> 'executing' OR x.claim_token <> u.token AS void FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
 LEFT JOIN LATERAL (SELECT x.finished_at IS NOT NULL AS over FROM {s}.gen_durable x WHERE x.id = g.parent_id OFFSET 0) r ON true
 LEFT JOIN LATERAL (SELECT e.from_id, e.needs FROM {s}.edges e WHERE e.to_id = g.id OFFSET 0) e ON true
-ORDER BY g.id, e.from_id`
+ORDER BY g.id, e.from_id`)
 
 // Feed reads what nodes at their first visit have waited for, into their claims: all of it, or,
 // with most bytes, only for those claims whose upstream does not make it more in all. A result for
@@ -40,7 +40,7 @@ func (s *Store) Feed(ctx context.Context, claims []*step.Claim, most int) error 
 		ids[i], tokens[i] = c.ID, c.Token
 	}
 	origins := map[int64]*step.Child{}
-	if err := s.one(ctx, fastLock, "upstream", upstreamSQL, func(rows pgx.Rows) error {
+	if err := s.one(ctx, fastLock, upstreamSQL, func(rows pgx.Rows) error {
 		var id int64
 		var ended, failed, lost bool
 		var e edge

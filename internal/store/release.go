@@ -31,10 +31,10 @@ const (
 //
 // It looks at the server's locks only where such a report is there, and takes none: to others the
 // worker would look alive. $1 schema $2 the release that is needed
-var olderSQL = `SELECT w.host, w.pid, w.release FROM {s}.workers w WHERE w.release < $2::int AND (w.expires_at > (SELECT clock_timestamp())
+var olderSQL = named("older worker", `SELECT w.host, w.pid, w.release FROM {s}.workers w WHERE w.release < $2::int AND (w.expires_at > (SELECT clock_timestamp())
   OR EXISTS (SELECT FROM pg_catalog.pg_locks k WHERE k.locktype = 'advisory' AND k.mode = 'ShareLock' AND k.granted AND k.objsubid = 1
     AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
-    AND (k.classid::bigint << 32) + k.objid::bigint = ` + livenessKey("$1::text", "w.id") + `)) LIMIT 1`
+    AND (k.classid::bigint << 32) + k.objid::bigint = `+livenessKey("$1::text", "w.id")+`)) LIMIT 1`)
 
 // needs returns a *step.ReleaseError while there is a worker of a release before the one that is
 // needed. It asks nothing for what every release serves.
@@ -43,7 +43,7 @@ func (s *Store) needs(send send, release int32) error {
 		return nil
 	}
 	older := step.ReleaseError{Needed: release}
-	if err := send(s.stmt("older worker", olderSQL, func(rows pgx.Rows) error {
+	if err := send(s.stmt(olderSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&older.Host, &older.PID, &older.Release}, func() error { return nil })
 		return err
 	}, s.schema, release)); err != nil {

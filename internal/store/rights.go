@@ -13,7 +13,7 @@ type Right struct{ Object, Privilege string }
 // rightsSQL returns those of some rights that the session's role lacks, in their order. It reads
 // the catalog, since only a role with the right to use the schema may resolve names in it. A role
 // does not lack rights on objects that do not exist. $1 objects $2 privileges $3 schema
-const rightsSQL = `SELECT current_user::text, r.object, r.privilege
+var rightsSQL = named("rights", `SELECT current_user::text, r.object, r.privilege
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS r(object, privilege, n)
 JOIN pg_catalog.pg_namespace s ON s.nspname = $3::text
 LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = s.oid AND c.relname = r.object AND c.relkind IN ('r', 'p', 'S')
@@ -22,7 +22,7 @@ WHERE NOT CASE WHEN r.object = '' THEN has_schema_privilege(s.oid, r.privilege)
   WHEN r.privilege = 'EXECUTE' THEN has_function_privilege(f.oid, r.privilege)
   WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, r.privilege)
   ELSE has_table_privilege(c.oid, r.privilege) END
-ORDER BY r.n`
+ORDER BY r.n`)
 
 // Lacking returns those rights that the connections' role does not have, and the role's name, which
 // is empty if it lacks none.
@@ -31,7 +31,7 @@ func (s *Store) Lacking(ctx context.Context, rights []Right) (role string, lacki
 	for i, r := range rights {
 		objects[i], privileges[i] = r.Object, r.Privilege
 	}
-	err = s.pipeline(ctx, s.stmt("rights", rightsSQL, func(rows pgx.Rows) error {
+	err = s.pipeline(ctx, s.stmt(rightsSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r Right
 			if err := rows.Scan(&role, &r.Object, &r.Privilege); err != nil {

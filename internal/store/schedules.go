@@ -67,7 +67,7 @@ func DecodeSpec(text []byte) (*step.Spec, error) {
 		PartitionKey: x.PartitionKey, Deadline: duration(x.Deadline), Labels: x.Labels}, nil
 }
 
-const clockSQL = `SELECT clock_timestamp()`
+var clockSQL = named("clock", `SELECT clock_timestamp()`)
 
 // storeScheduleSQL stores the schedules that a program declares. A stored schedule keeps its next
 // occurrence, so that occurrences that were missed while no process ran are not forgotten, unless
@@ -81,7 +81,7 @@ const clockSQL = `SELECT clock_timestamp()`
 //
 // $1 names $2 specs $3 expressions $4 time zones $5 catch-up $6 overlap $7 jitters, µs $8 next
 // occurrences.
-const storeScheduleSQL = `INSERT INTO {s}.schedules AS s (name, spec, expression, time_zone, catch_up, overlap, jitter, next_at)
+var storeScheduleSQL = named("store schedules", `INSERT INTO {s}.schedules AS s (name, spec, expression, time_zone, catch_up, overlap, jitter, next_at)
 SELECT u.name, u.spec::jsonb, u.expression, u.zone, u.catch_up, u.overlap, u.jitter, u.next
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[])
   AS u(name, spec, expression, zone, catch_up, overlap, jitter, next)
@@ -94,7 +94,7 @@ ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, expression = excluded.exp
     ELSE s.next_at END
 WHERE (s.spec, s.expression, s.time_zone, s.catch_up, s.overlap, s.jitter)
   IS DISTINCT FROM (excluded.spec, excluded.expression, excluded.time_zone, excluded.catch_up, excluded.overlap, excluded.jitter)
-RETURNING s.name`
+RETURNING s.name`)
 
 // StoreSchedules stores schedules, and returns the names of those that are new or have changed.
 // next computes the next occurrence of list[i] after now, which is by the server's clock.
@@ -111,14 +111,14 @@ func (s *Store) StoreSchedules(ctx context.Context, list []Schedule, next func(i
 	}
 	err = s.interactive(ctx, slowLock, func(send send) error {
 		var now time.Time
-		if err := send(s.stmt("clock", clockSQL, readOne(&now))); err != nil {
+		if err := send(s.stmt(clockSQL, readOne(&now))); err != nil {
 			return err
 		}
 		nexts := make([]time.Time, len(list))
 		for i := range list {
 			nexts[i] = next(i, now)
 		}
-		return send(s.stmt("store schedules", storeScheduleSQL, readQueues(&changed), names, specs, expressions, zones, catchUps, overlaps, jitters, nexts))
+		return send(s.stmt(storeScheduleSQL, readQueues(&changed), names, specs, expressions, zones, catchUps, overlaps, jitters, nexts))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("store %d schedules: %w", len(list), err)
@@ -135,11 +135,11 @@ func readOne(into ...any) func(pgx.Rows) error {
 }
 
 // nextFireSQL returns in how many microseconds the next schedule is due. Every poll sends it.
-const nextFireSQL = `SELECT (extract(epoch FROM s.next_at - clock_timestamp()) * 1000000)::bigint
-FROM {s}.schedules s WHERE s.paused_at IS NULL ORDER BY s.next_at LIMIT 1`
+var nextFireSQL = named("next schedule", `SELECT (extract(epoch FROM s.next_at - clock_timestamp()) * 1000000)::bigint
+FROM {s}.schedules s WHERE s.paused_at IS NULL ORDER BY s.next_at LIMIT 1`)
 
 func (s *Store) nextFire(into *Polled) entpgx.Stmt {
-	return s.stmt("next schedule", nextFireSQL, func(rows pgx.Rows) error {
+	return s.stmt(nextFireSQL, func(rows pgx.Rows) error {
 		var us int64
 		_, err := pgx.ForEachRow(rows, []any{&us}, func() error {
 			into.Fires, into.Fire = true, duration(us)
@@ -152,10 +152,10 @@ func (s *Store) nextFire(into *Polled) entpgx.Stmt {
 // dueSchedulesSQL walks the front of an index.
 //
 // $1 µs to look ahead $2 most $3 the time, or NULL: the server's
-const dueSchedulesSQL = `SELECT s.name, (extract(epoch FROM s.next_at - (SELECT coalesce($3::timestamptz, clock_timestamp()))) * 1000000)::bigint
+var dueSchedulesSQL = named("due schedules", `SELECT s.name, (extract(epoch FROM s.next_at - (SELECT coalesce($3::timestamptz, clock_timestamp()))) * 1000000)::bigint
 FROM {s}.schedules s
 WHERE s.paused_at IS NULL AND s.next_at <= (SELECT coalesce($3::timestamptz, clock_timestamp())) + $1::bigint * interval '1 microsecond'
-ORDER BY s.next_at LIMIT $2`
+ORDER BY s.next_at LIMIT $2`)
 
 // DueSchedule is the name of a schedule, and the time until its next occurrence: zero or less is
 // now.
@@ -167,7 +167,7 @@ type DueSchedule struct {
 // DueSchedules returns, the most overdue first, the schedules that are not paused and are due by
 // within after at. If at is zero, it takes the server's time. It locks nothing.
 func (s *Store) DueSchedules(ctx context.Context, at time.Time, within time.Duration, most int) (due []DueSchedule, err error) {
-	err = s.one(ctx, fastLock, "due schedules", dueSchedulesSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, dueSchedulesSQL, func(rows pgx.Rows) error {
 		var name string
 		var us int64
 		_, err := pgx.ForEachRow(rows, []any{&name, &us}, func() error {
@@ -185,26 +185,26 @@ func (s *Store) DueSchedules(ctx context.Context, at time.Time, within time.Dura
 const scheduleColumns = `s.name, s.spec::text, s.expression, s.time_zone, s.catch_up, s.overlap, s.jitter, s.next_at, s.last_at, s.last_instance,
   s.paused_at, clock_timestamp()`
 
-const (
+var (
 	// fireSQL locks a schedule that is still due. It skips one that somebody else is firing. $1 name
 	// $2 the time, or NULL: the server's
-	fireSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s
-WHERE s.name = $1 AND s.paused_at IS NULL AND s.next_at <= coalesce($2::timestamptz, clock_timestamp()) FOR NO KEY UPDATE SKIP LOCKED`
+	fireSQL = named("fire schedule", `SELECT `+scheduleColumns+` FROM {s}.schedules s
+WHERE s.name = $1 AND s.paused_at IS NULL AND s.next_at <= coalesce($2::timestamptz, clock_timestamp()) FOR NO KEY UPDATE SKIP LOCKED`)
 	// lockScheduleSQL locks a schedule, due or not, and waits for its holder. $1 name
-	lockScheduleSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s WHERE s.name = $1 FOR NO KEY UPDATE`
+	lockScheduleSQL = named("lock schedule", `SELECT `+scheduleColumns+` FROM {s}.schedules s WHERE s.name = $1 FOR NO KEY UPDATE`)
 )
 
 // liveSQL reads a schedule's newest instance, if that has not ended. It is a separate statement
 // after the lock, so that it sees the instance that the lock's previous holder inserted. $1 name
-const liveSQL = `SELECT g.id, g.status::text FROM {s}.schedules s
+var liveSQL = named("live instance", `SELECT g.id, g.status::text FROM {s}.schedules s
 CROSS JOIN LATERAL (SELECT x.id, x.status FROM {s}.gen_durable x WHERE x.id = s.last_instance OFFSET 0) g
-WHERE s.name = $1 AND g.status NOT IN ('done', 'failed')`
+WHERE s.name = $1 AND g.status NOT IN ('done', 'failed')`)
 
 // advanceSQL ends a firing. $1 name $2 next occurrence $3 the newest that was fired, or NULL $4 its
 // instance, or NULL.
-const advanceSQL = `UPDATE {s}.schedules s SET next_at = coalesce($2::timestamptz, s.next_at), last_at = coalesce($3::timestamptz, s.last_at),
+var advanceSQL = named("advance schedule", `UPDATE {s}.schedules s SET next_at = coalesce($2::timestamptz, s.next_at), last_at = coalesce($3::timestamptz, s.last_at),
   last_instance = coalesce($4::bigint, s.last_instance), updated_at = clock_timestamp()
-WHERE s.name = $1`
+WHERE s.name = $1`)
 
 // Due is a schedule whose row is locked.
 type Due struct {
@@ -234,7 +234,7 @@ type Firing struct {
 // occupied key means that the occurrence was fired before.
 func (s *Store) Fire(ctx context.Context, name string, at time.Time, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
 	var locked []Due
-	fired, err = s.fire(ctx, &locked, s.stmt("fire schedule", fireSQL, readSchedules(&locked), name, optionalTime(at)), nil, func(d Due) (Firing, error) {
+	fired, err = s.fire(ctx, &locked, s.stmt(fireSQL, readSchedules(&locked), name, optionalTime(at)), nil, func(d Due) (Firing, error) {
 		if !at.IsZero() {
 			d.Now = at
 		}
@@ -250,7 +250,7 @@ func (s *Store) Fire(ctx context.Context, name string, at time.Time, decide func
 // ErrNoSchedule, and ErrUnknown if the COMMIT got no answer.
 func (s *Store) RunSchedule(ctx context.Context, name string, by By, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
 	var locked []Due
-	fired, err = s.fire(ctx, &locked, s.stmt("lock schedule", lockScheduleSQL, readSchedules(&locked), name), &by, decide)
+	fired, err = s.fire(ctx, &locked, s.stmt(lockScheduleSQL, readSchedules(&locked), name), &by, decide)
 	switch {
 	case err != nil && unknown(err):
 		return nil, fmt.Errorf("run schedule %q: %w: %w", name, ErrUnknown, err)
@@ -268,7 +268,7 @@ func (s *Store) fire(ctx context.Context, locked *[]Due, lock entpgx.Stmt, by *B
 	name := lock.Args[0]
 	err = s.interactive(ctx, slowLock, func(send send) error {
 		var live Live
-		if err := send(lock, s.stmt("live instance", liveSQL, readOne(&live.ID, &live.Status), name)); err != nil {
+		if err := send(lock, s.stmt(liveSQL, readOne(&live.ID, &live.Status), name)); err != nil {
 			return err
 		}
 		if len(*locked) == 0 {
@@ -291,9 +291,9 @@ func (s *Store) fire(ctx context.Context, locked *[]Due, lock entpgx.Stmt, by *B
 			}
 			newest = &fired[len(fired)-1].ID
 		}
-		stmts := append(s.takeKept(firing.Specs, fired), s.stmt("advance schedule", advanceSQL, nil, name, optionalTime(firing.Next), optionalTime(firing.Last), newest))
+		stmts := append(s.takeKept(firing.Specs, fired), s.stmt(advanceSQL, nil, name, optionalTime(firing.Next), optionalTime(firing.Last), newest))
 		if by != nil {
-			stmts = append(stmts, s.stmt("audit run", auditRunSQL, nil, name, by.Actor, optional(by.Reason), newest))
+			stmts = append(stmts, s.stmt(auditRunSQL, nil, name, by.Actor, optional(by.Reason), newest))
 		}
 		return send(stmts...)
 	})
@@ -338,28 +338,28 @@ func orZero[T any](v *T) (zero T) {
 // whether anything changed. What is deleted is recorded without its spec, which has a state.
 //
 // $1 name $2 actor $3 reason
-const (
-	pauseScheduleSQL = `WITH p AS (UPDATE {s}.schedules s SET paused_at = clock_timestamp(), updated_at = clock_timestamp()
+var (
+	pauseScheduleSQL = named("pause schedule", `WITH p AS (UPDATE {s}.schedules s SET paused_at = clock_timestamp(), updated_at = clock_timestamp()
   WHERE s.name = $1 AND s.paused_at IS NULL RETURNING s.name, s.paused_at),
-a AS (` + recordedText + `'admin.pause_schedule', 'schedule ' || p.name, $2::text, $3::text, NULL, jsonb_build_object('paused_at', p.paused_at) FROM p)
-SELECT EXISTS (SELECT FROM {s}.schedules s WHERE s.name = $1), EXISTS (SELECT FROM p)`
-	resumeScheduleSQL = `WITH p AS (UPDATE {s}.schedules s SET paused_at = NULL, updated_at = clock_timestamp()
+a AS (`+recordedText+`'admin.pause_schedule', 'schedule ' || p.name, $2::text, $3::text, NULL, jsonb_build_object('paused_at', p.paused_at) FROM p)
+SELECT EXISTS (SELECT FROM {s}.schedules s WHERE s.name = $1), EXISTS (SELECT FROM p)`)
+	resumeScheduleSQL = named("resume schedule", `WITH p AS (UPDATE {s}.schedules s SET paused_at = NULL, updated_at = clock_timestamp()
   WHERE s.name = $1 AND s.paused_at IS NOT NULL RETURNING s.name, s.next_at),
-a AS (` + recordedText + `'admin.resume_schedule', 'schedule ' || p.name, $2::text, $3::text, NULL, jsonb_build_object('next_at', p.next_at) FROM p)
-SELECT EXISTS (SELECT FROM {s}.schedules s WHERE s.name = $1), EXISTS (SELECT FROM p)`
-	deleteScheduleSQL = `WITH p AS (DELETE FROM {s}.schedules s WHERE s.name = $1 RETURNING s.*),
-a AS (` + recordedText + `'admin.delete_schedule', 'schedule ' || p.name, $2::text, $3::text,
+a AS (`+recordedText+`'admin.resume_schedule', 'schedule ' || p.name, $2::text, $3::text, NULL, jsonb_build_object('next_at', p.next_at) FROM p)
+SELECT EXISTS (SELECT FROM {s}.schedules s WHERE s.name = $1), EXISTS (SELECT FROM p)`)
+	deleteScheduleSQL = named("delete schedule", `WITH p AS (DELETE FROM {s}.schedules s WHERE s.name = $1 RETURNING s.*),
+a AS (`+recordedText+`'admin.delete_schedule', 'schedule ' || p.name, $2::text, $3::text,
   jsonb_strip_nulls(to_jsonb(p) - '{spec,updated_at}'::text[]), NULL FROM p)
-SELECT EXISTS (SELECT FROM p), EXISTS (SELECT FROM p)`
+SELECT EXISTS (SELECT FROM p), EXISTS (SELECT FROM p)`)
 )
 
 // PauseSchedule pauses a schedule if on is true, and resumes it otherwise. Its errors are
 // ErrNoSchedule, and ErrUnknown if the COMMIT got no answer.
 func (s *Store) PauseSchedule(ctx context.Context, name string, on bool, by By) (changed bool, err error) {
 	var found bool
-	change := s.stmt("pause schedule", pauseScheduleSQL, readOne(&found, &changed), name, by.Actor, optional(by.Reason))
+	change := s.stmt(pauseScheduleSQL, readOne(&found, &changed), name, by.Actor, optional(by.Reason))
 	if !on {
-		change = s.stmt("resume schedule", resumeScheduleSQL, readOne(&found, &changed), name, by.Actor, optional(by.Reason))
+		change = s.stmt(resumeScheduleSQL, readOne(&found, &changed), name, by.Actor, optional(by.Reason))
 	}
 	err = s.transaction(ctx, slowLock, change)
 	return changed, told("pause schedule, or resume it", name, found, err)
@@ -368,7 +368,7 @@ func (s *Store) PauseSchedule(ctx context.Context, name string, on bool, by By) 
 // DeleteSchedule removes a schedule. Its instances stay. Its errors are those of PauseSchedule.
 func (s *Store) DeleteSchedule(ctx context.Context, name string, by By) error {
 	var found bool
-	err := s.one(ctx, slowLock, "delete schedule", deleteScheduleSQL, readOne(&found, new(bool)), name, by.Actor, optional(by.Reason))
+	err := s.one(ctx, slowLock, deleteScheduleSQL, readOne(&found, new(bool)), name, by.Actor, optional(by.Reason))
 	return told("delete schedule", name, found, err)
 }
 

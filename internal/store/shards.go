@@ -36,16 +36,16 @@ import (
 type rendering struct {
 	quoted string
 	shards map[string]string // table → its shard; nil on plain Postgres
-	texts  sync.Map          // statement's text → SQL
+	texts  sync.Map          // *statement → SQL
 }
 
 func (r *rendering) distributed() bool { return r.shards != nil }
 
 // text returns the SQL of a statement.
-func (r *rendering) text(text string) string {
-	sql, ok := r.texts.Load(text)
+func (r *rendering) text(of *statement) string {
+	sql, ok := r.texts.Load(of)
 	if !ok {
-		sql, _ = r.texts.LoadOrStore(text, strings.ReplaceAll(r.onShards(text), "{s}", r.quoted))
+		sql, _ = r.texts.LoadOrStore(of, strings.ReplaceAll(r.onShards(of.text), "{s}", r.quoted))
 	}
 	return sql.(string) //nolint:forcetypeassert // only strings are stored
 }
@@ -95,15 +95,17 @@ func (s *Store) entered(stmts []entpgx.Stmt) []entpgx.Stmt {
 	if !s.rendered.Load().distributed() {
 		return stmts
 	}
-	return append([]entpgx.Stmt{s.stmt("enter", `SELECT `+enterSQL, nil)}, stmts...)
+	return append([]entpgx.Stmt{s.stmt(enterAloneSQL, nil)}, stmts...)
 }
 
-const (
-	citusSQL = `SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL`
+var enterAloneSQL = named("enter", `SELECT `+enterSQL)
+
+var (
+	citusSQL = named("citus", `SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL`)
 	// shardsSQL reads the shards of a distributed schema. A shard is named after its table, which
 	// Citus shortens only if it is longer than any of ours. $1 schema
-	shardsSQL = `SELECT c.relname::text, d.shardid FROM pg_catalog.pg_dist_shard d JOIN pg_catalog.pg_class c ON c.oid = d.logicalrelid
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1::text`
+	shardsSQL = named("shards", `SELECT c.relname::text, d.shardid FROM pg_catalog.pg_dist_shard d JOIN pg_catalog.pg_class c ON c.oid = d.logicalrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1::text`)
 )
 
 // Locate finds out whether Citus distributes the schema, and enters it. Before, the store takes the
@@ -124,7 +126,7 @@ type asking func(ctx context.Context, stmts ...entpgx.Stmt) error
 // find finds the schema's shards, if Citus distributes it.
 func (s *Store) find(ctx context.Context, ask asking) error {
 	var citus bool
-	err := ask(ctx, s.stmt("citus", citusSQL, readOne(&citus)))
+	err := ask(ctx, s.stmt(citusSQL, readOne(&citus)))
 	if err != nil {
 		return fmt.Errorf("look for Citus: %w", err)
 	}
@@ -134,7 +136,7 @@ func (s *Store) find(ctx context.Context, ask asking) error {
 	shards := map[string]string{}
 	var table string
 	var id int64
-	err = ask(ctx, s.stmt("shards", shardsSQL, func(rows pgx.Rows) error {
+	err = ask(ctx, s.stmt(shardsSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&table, &id}, func() error {
 			shards[table] = table + "_" + strconv.FormatInt(id, 10)
 			return nil

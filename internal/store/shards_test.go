@@ -15,8 +15,8 @@ import (
 )
 
 // onCitus renders for a schema whose tables are the shards 7.
-func onCitus() *rendering {
-	r := &rendering{quoted: `"e"`, shards: map[string]string{}}
+func onCitus(schema string) *rendering {
+	r := &rendering{quoted: schema, shards: map[string]string{}}
 	for _, table := range []string{
 		"definitions", "edges", "gate_keys", "gates", "gen_durable", "gen_durable_home", "history", "kept_signals", "lost_claims",
 		"paused_queues", "recorded_machines", "schedules", "signals", "windows", "workers",
@@ -27,8 +27,8 @@ func onCitus() *rendering {
 }
 
 // settled are texts that begin transactions, or that the rendering changes by more than names.
-var settled = []string{
-	settingsSQL, claimSettingsSQL, gatedSettingsSQL, countSettingsSQL, claimSQL, gatedSQL, insertRowsSQL, lingeringSQL, forgetSQL, freeRowsSQL,
+var settled = []*statement{
+	settingsSQL, claimSettingsSQL, gatedSettingsSQL, countSettingsSQL, claimSQL, gatedSQL, insertForms.keyed, lingeringSQL, forgetSQL, freeRowsSQL,
 	deliverInsertSQL, pruneSQL, commitSQL,
 }
 
@@ -36,7 +36,7 @@ func TestTextsOnPlainPostgresDifferInTheSchemaOnly(t *testing.T) {
 	t.Parallel()
 	r := &rendering{quoted: `"e"`}
 	for _, text := range settled {
-		require.Equal(t, strings.ReplaceAll(text, "{s}", `"e"`), r.text(text))
+		require.Equal(t, strings.ReplaceAll(text.text, "{s}", `"e"`), r.text(text))
 		require.Equal(t, `SELECT "e"."gen_durable"."id" FROM "e"."gen_durable"`, r.query(`SELECT "e"."gen_durable"."id" FROM "e"."gen_durable"`))
 	}
 	s := New(entpgx.Within(nil), "e")
@@ -46,9 +46,9 @@ func TestTextsOnPlainPostgresDifferInTheSchemaOnly(t *testing.T) {
 
 func TestTextsOnCitusNameTheShards(t *testing.T) {
 	t.Parallel()
-	r := onCitus()
+	r := onCitus(`"e"`)
 	for _, text := range settled[:4] {
-		require.Equal(t, 1, strings.Count(r.text(text), `"e".gen_durable_enter()`), text)
+		require.Equal(t, 1, strings.Count(r.text(text), `"e".gen_durable_enter()`), text.name)
 		require.NotContains(t, strings.ReplaceAll(r.text(text), "THEN "+untimed, ""), untimed, "not before the entrance")
 		before, _, _ := strings.Cut(r.text(text), "gen_durable_enter")
 		require.Contains(t, before, "'statement_timeout'", "bounds how long the entrance waits")
@@ -63,7 +63,7 @@ func TestTextsOnCitusNameTheShards(t *testing.T) {
 			require.True(t, sequence || slices.Contains(others, table) || strings.HasSuffix(name[1], "_"), name[0])
 		}
 	}
-	for _, text := range []string{lingeringSQL, forgetSQL} {
+	for _, text := range []*statement{lingeringSQL, forgetSQL} {
 		require.Contains(t, r.text(text), `FROM "e".gen_durable_home_7 h) AND pg_try_advisory_xact_lock(`)
 	}
 	require.Contains(t, r.text(freeRowsSQL), `'gen_durable_7'`)
@@ -78,7 +78,7 @@ func TestEachTextHasFormsThatTheShardsKnow(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
-	known := onCitus().shards
+	known := onCitus(`"e"`).shards
 	functions := []string{"gen_durable_draw", "gen_durable_enter", "gen_durable_roll_history", "gen_durable_token", "gen_durable_id_seq", "durable_status"}
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") || file == "shards.go" {
@@ -113,8 +113,8 @@ func TestWhatSaysThatTheSchemaIsElsewhere(t *testing.T) {
 		{"40P01", `deadlock on gen_durable_7`, false, false},
 	} {
 		err := error(&pgconn.PgError{Code: c.code, Message: c.message})
-		require.Equal(t, c.moved, onCitus().hasMoved(err), c.message)
-		require.Equal(t, c.elsewhere, onCitus().elsewhere(err), c.message)
+		require.Equal(t, c.moved, onCitus(`"e"`).hasMoved(err), c.message)
+		require.Equal(t, c.elsewhere, onCitus(`"e"`).elsewhere(err), c.message)
 		require.False(t, (&rendering{}).hasMoved(err))
 	}
 	require.Equal(t, FaultTransient, Classify(elsewhereError{&pgconn.PgError{Code: "42P01"}}))

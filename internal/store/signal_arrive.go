@@ -29,12 +29,12 @@ func (e *EndedError) Is(target error) bool { return target == ErrNoTarget }
 // instance the target of the following statements. It waits for whoever is inserting the same key.
 // If that transaction commits, the statement inserts nothing, and another attempt will find the
 // occupant. $1 … $16 as insertRowsSQL
-const insertUnlessSQL = insertRowsSQL + `WHERE nullif(current_setting('gendurable.target'), '') IS NULL
+var insertUnlessSQL = named("insert unless", insertRowsSQL+`WHERE nullif(current_setting('gendurable.target'), '') IS NULL
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
-RETURNING id, uid, set_config('gendurable.target', id::text, true)`
+RETURNING id, uid, set_config('gendurable.target', id::text, true)`)
 
 // endedHolderSQL finds a terminal instance that occupies a key. $1 key
-const endedHolderSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text AND g.status IN ('done', 'failed')`
+var endedHolderSQL = named("ended holder", `SELECT g.id FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text AND g.status IN ('done', 'failed')`)
 
 // arriveAgain bounds how often an attempt starts anew because the key was taken and freed while it
 // looked. Each repetition needs others to do both at just that moment.
@@ -66,10 +66,10 @@ func (a *arrival) attempt(s *Store) []entpgx.Stmt {
 	}
 	s.lineUp(&a.cols)
 	text, args := a.cols.retain(insertUnlessSQL, insertUnlessRetainedSQL, a.cols.insertArgs()...)
-	insert := s.stmt("insert unless", text, read, args...)
+	insert := s.stmt(text, read, args...)
 	if len(a.cols.gates) > 0 {
 		text, args = a.cols.retain(insertUnlessLinedSQL, insertUnlessLinedRetainedSQL, append(a.cols.insertArgs(), a.cols.gates)...)
-		insert = s.stmt("insert unless lined", text, read, args...)
+		insert = s.stmt(text, read, args...)
 	}
 	stmts := []entpgx.Stmt{a.lock(s), insert, a.insert(s), a.flip(s)}
 	stmts = slices.Insert(stmts, 2, s.takeKept([]*step.Spec{a.spec}, []Inserted{{}})...) // what is kept came before
@@ -99,7 +99,7 @@ func (s *Store) deliverOrInsert(a *arrival, send send) (Delivery, error) {
 			continue
 		}
 		var ended int64
-		if err := send(s.stmt("ended holder", endedHolderSQL, func(rows pgx.Rows) error {
+		if err := send(s.stmt(endedHolderSQL, func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&ended}, func() error { return nil })
 			return err
 		}, a.spec.Key)); err != nil {
@@ -152,10 +152,10 @@ func (s *Store) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signa
 // ended and left its scope. No index contains uids, but few instances end in so short a time.
 //
 // $1 key $2 uid $3 how far back to look among ended instances, µs; NULL: not at all
-const isInSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text AND g.uid = $2::text::uuid
+var isInSQL = named("is in", `SELECT g.id FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text AND g.uid = $2::text::uuid
 UNION
 SELECT g.id FROM {s}.gen_durable g
-WHERE g.finished_at > (SELECT clock_timestamp()) - $3::bigint * interval '1 microsecond' AND g.uid = $2::text::uuid`
+WHERE g.finished_at > (SELECT clock_timestamp()) - $3::bigint * interval '1 microsecond' AND g.uid = $2::text::uuid`)
 
 // isIn looks for an instance of a spec. If ended is true, it also looks among those that have ended
 // since a time.
@@ -165,7 +165,7 @@ func (s *Store) isIn(ctx context.Context, x *step.Spec, ended bool, since time.T
 	if ended {
 		us = new(micros(time.Since(since) + slack))
 	}
-	err = s.one(ctx, slowLock, "is in", isInSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, slowLock, isInSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { return nil })
 		return err
 	}, x.Key, uuid.UUID(x.UID).String(), us)

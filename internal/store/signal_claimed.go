@@ -49,10 +49,10 @@ type Woken struct {
 // has left there is not this one's.
 //
 // $1 name $2 worker $3 lease, µs $4 queues $5 machines
-var deliverClaimSQL = `
+var deliverClaimSQL = named("deliver_claim", `
 WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS at),
 w AS MATERIALIZED (
-  SELECT g.id, coalesce(` + awaiting("$1") + `, false) AS woken, coalesce(` + awaiting("$1") + `, false) AND NOT g.paused AND g.partition_key IS NULL
+  SELECT g.id, coalesce(`+awaiting("$1")+`, false) AS woken, coalesce(`+awaiting("$1")+`, false) AND NOT g.paused AND g.partition_key IS NULL
     AND g.queue = ANY($4::text[]) AND (g.fsm || '/' || g.fsm_version) = ANY($5::text[]) AS taken
   FROM {s}.gen_durable g WHERE g.id = nullif(current_setting('gendurable.target'), '')::bigint),
 u AS (
@@ -71,7 +71,7 @@ sum AS MATERIALIZED (SELECT coalesce('{' || min(u.id)::text || '}', '{}') AS ids
 SELECT sum.ids <> '{}', length(set_config('gendurable.target', '', true) || set_config('gendurable.claimed', sum.ids, false) ||
   set_config('gendurable.awaiting', sum.ids, false) || set_config('gendurable.fencing', '{}', false) ||
   set_config('gendurable.unsettled', '{}', false))
-FROM sum`
+FROM sum`)
 
 // claim is flip for a delivery with a waker.
 func (d *delivery) claim(s *Store) entpgx.Stmt {
@@ -80,7 +80,7 @@ func (d *delivery) claim(s *Store) entpgx.Stmt {
 		return err
 	}
 	w := d.waker
-	return s.stmt("deliver_claim", deliverClaimSQL, read, d.signal.Name, w.Worker, micros(w.Lease), w.Queues, w.Machines)
+	return s.stmt(deliverClaimSQL, read, d.signal.Name, w.Worker, micros(w.Lease), w.Queues, w.Machines)
 }
 
 // DeliverClaiming is Deliver, and claims the target for a worker if the signal wakes it and the

@@ -140,22 +140,22 @@ func awaiting(name string) string {
 //
 // Without a target, the statement clears the setting: a transaction may deliver more than once. $1
 // id $2 name
-var deliverLockByIDSQL = `
+var deliverLockByIDSQL = named("deliver_lock_by_id", `
 SELECT l.id, l.queue, l.awaits, l.runnable, set_config('gendurable.target', coalesce(l.id::text, ''), true)
 FROM (SELECT 1) one LEFT JOIN (
-  SELECT g.id, g.queue, coalesce(` + awaiting("$2") + `, false) AS awaits,
+  SELECT g.id, g.queue, coalesce(`+awaiting("$2")+`, false) AS awaits,
     g.status = 'runnable' AS runnable
-  FROM {s}.gen_durable g WHERE g.id = $1::bigint AND g.status NOT IN ('done', 'failed') FOR NO KEY UPDATE) l ON true`
+  FROM {s}.gen_durable g WHERE g.id = $1::bigint AND g.status NOT IN ('done', 'failed') FOR NO KEY UPDATE) l ON true`)
 
 // deliverLockByKeySQL locks and re-checks the guard itself, in one statement. An id that was looked
 // up first might belong to an instance that has meanwhile ended, while another holds the key (T4).
 // $1 key $2 name
-var deliverLockByKeySQL = `
+var deliverLockByKeySQL = named("deliver_lock_by_key", `
 SELECT l.id, l.queue, l.awaits, l.runnable, set_config('gendurable.target', coalesce(l.id::text, ''), true)
 FROM (SELECT 1) one LEFT JOIN (
-  SELECT g.id, g.queue, coalesce(` + awaiting("$2") + `, false) AS awaits,
+  SELECT g.id, g.queue, coalesce(`+awaiting("$2")+`, false) AS awaits,
     g.status = 'runnable' AS runnable
-  FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text AND g.status NOT IN ('done', 'failed') FOR NO KEY UPDATE) l ON true`
+  FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text AND g.status NOT IN ('done', 'failed') FOR NO KEY UPDATE) l ON true`)
 
 func (d *delivery) lock(s *Store) entpgx.Stmt {
 	read := func(rows pgx.Rows) error {
@@ -173,9 +173,9 @@ func (d *delivery) lock(s *Store) entpgx.Stmt {
 		return rows.Err()
 	}
 	if d.to.Key != "" {
-		return s.stmt("deliver_lock_by_key", deliverLockByKeySQL, read, d.to.Key, d.signal.Name)
+		return s.stmt(deliverLockByKeySQL, read, d.to.Key, d.signal.Name)
 	}
-	return s.stmt("deliver_lock_by_id", deliverLockByIDSQL, read, d.to.ID, d.signal.Name)
+	return s.stmt(deliverLockByIDSQL, read, d.to.ID, d.signal.Name)
 }
 
 // deliverInsertSQL inserts the signal. It is a separate statement after the lock, so that its
@@ -188,7 +188,7 @@ func (d *delivery) lock(s *Store) entpgx.Stmt {
 // key: then the lock's re-check has just lost the key's previous holder.
 //
 // $1 name $2 payload $3 dedup key $4 most in the inbox $5 key $6 trace
-const deliverInsertSQL = `
+var deliverInsertSQL = named("deliver_insert", `
 WITH seen AS MATERIALIZED (
   SELECT t.id,
     EXISTS (SELECT FROM {s}.signals d WHERE d.target_id = t.id AND d.dedup_key = $3::text) AS duplicate,
@@ -203,7 +203,7 @@ SELECT seen.duplicate, seen.full, sent.id IS NOT NULL,
   seen.id IS NULL AND EXISTS (
     SELECT FROM {s}.gen_durable g WHERE g.correlation_guard = $5::text AND g.status NOT IN ('done', 'failed')),
   set_config('gendurable.target', CASE WHEN sent.id IS NULL THEN '' ELSE seen.id::text END, true)
-FROM seen LEFT JOIN sent ON true`
+FROM seen LEFT JOIN sent ON true`)
 
 func (d *delivery) insert(s *Store) entpgx.Stmt {
 	read := func(rows pgx.Rows) error {
@@ -215,7 +215,7 @@ func (d *delivery) insert(s *Store) entpgx.Stmt {
 		return rows.Err()
 	}
 	payload := cmp.Or(string(d.signal.Payload), "{}")
-	return s.stmt("deliver_insert", deliverInsertSQL, read,
+	return s.stmt(deliverInsertSQL, read,
 		d.signal.Name, payload, optional(d.signal.DedupKey), d.inbox, optional(d.to.Key), jsonText(d.signal.Trace))
 }
 
@@ -224,19 +224,19 @@ func (d *delivery) insert(s *Store) entpgx.Stmt {
 // finds the signals that woke the instance. pick_lane becomes 0, since a parked row keeps no place
 // in the scheduler's lanes. As the last statement to need the setting, it clears it: the
 // transaction may be a host's, which must not keep a target of ours. $1 name
-var deliverFlipSQL = `
+var deliverFlipSQL = named("deliver_flip", `
 WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS at)
 UPDATE {s}.gen_durable g SET
-  status = CASE WHEN ` + awaiting("$1") + ` THEN 'runnable' ELSE g.status END,
-  eligible_at = CASE WHEN ` + awaiting("$1") + ` THEN clock.at ELSE g.eligible_at END,
-  await_deadline = CASE WHEN ` + awaiting("$1") + ` THEN NULL ELSE g.await_deadline END,
-  pick_lane = CASE WHEN ` + awaiting("$1") + ` THEN 0 ELSE g.pick_lane END,
-  updated_at = CASE WHEN ` + awaiting("$1") + ` THEN clock.at ELSE g.updated_at END
+  status = CASE WHEN `+awaiting("$1")+` THEN 'runnable' ELSE g.status END,
+  eligible_at = CASE WHEN `+awaiting("$1")+` THEN clock.at ELSE g.eligible_at END,
+  await_deadline = CASE WHEN `+awaiting("$1")+` THEN NULL ELSE g.await_deadline END,
+  pick_lane = CASE WHEN `+awaiting("$1")+` THEN 0 ELSE g.pick_lane END,
+  updated_at = CASE WHEN `+awaiting("$1")+` THEN clock.at ELSE g.updated_at END
 FROM clock WHERE g.id = nullif(current_setting('gendurable.target'), '')::bigint
-RETURNING set_config('gendurable.target', '', true)`
+RETURNING set_config('gendurable.target', '', true)`)
 
 func (d *delivery) flip(s *Store) entpgx.Stmt {
-	return s.stmt("deliver_flip", deliverFlipSQL, nil, d.signal.Name)
+	return s.stmt(deliverFlipSQL, nil, d.signal.Name)
 }
 
 // Holder is a session that keeps others from locking a row.
@@ -248,18 +248,18 @@ type Holder struct {
 
 // holderSQL takes a locked row's xmax for its locker. If several share the row, it finds nobody,
 // which costs a log line its holder only.
-const holderSQL = `
+var holderSQL = named("holder", `
 SELECT l.pid, coalesce(a.state, ''), coalesce(a.application_name, '')
 FROM {s}.gen_durable g
 JOIN pg_catalog.pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = g.xmax
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-WHERE g.id = $1::bigint OR g.correlation_guard = $2::text LIMIT 1`
+WHERE g.id = $1::bigint OR g.correlation_guard = $2::text LIMIT 1`)
 
 // Holder finds out who holds the row of an instance now. ok is false if it cannot find the holder.
 // It is for the log line about a lock that was waited for in vain (T9): no deadlock detector sees a
 // transaction that its owner has left open.
 func (s *Store) Holder(ctx context.Context, of Address) (h Holder, ok bool, err error) {
-	err = s.pipeline(ctx, s.stmt("holder", holderSQL, func(rows pgx.Rows) error {
+	err = s.pipeline(ctx, s.stmt(holderSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			ok = true
 			if err := rows.Scan(&h.PID, &h.State, &h.Application); err != nil {

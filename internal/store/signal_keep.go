@@ -39,17 +39,17 @@ const keptMost = 1000
 
 // holdKeySQL takes the key's entry in the unique index, if the lock before it has found no target.
 // $1 key
-const holdKeySQL = `INSERT INTO {s}.gen_durable (fsm, step, queue, paused, correlation_key, correlation_scope)
+var holdKeySQL = named("hold key", `INSERT INTO {s}.gen_durable (fsm, step, queue, paused, correlation_key, correlation_scope)
 SELECT 'kept signals', 'none', 'kept signals', true, $1::text, '{runnable,executing,awaiting_signal,awaiting_children}'::{s}.durable_status[]
 WHERE nullif(current_setting('gendurable.target'), '') IS NULL
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
-RETURNING set_config('gendurable.held', id::text, true)`
+RETURNING set_config('gendurable.held', id::text, true)`)
 
 // keepSQL keeps the signal if the key is held. One of the same dedup key that has expired, and that
 // the sweep has not deleted yet, makes room.
 //
 // $1 key $2 name $3 payload $4 dedup key $5 trace $6 for how long, µs $7 most of one key
-const keepSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+var keepSQL = named("keep", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 seen AS MATERIALIZED (
   SELECT nullif(current_setting('gendurable.held', true), '') IS NOT NULL AS held,
     EXISTS (SELECT FROM {s}.kept_signals d WHERE d.key = $1::text AND d.dedup_key = $4::text AND d.expires_at > (SELECT now FROM c)) AS duplicate,
@@ -62,11 +62,11 @@ kept AS (
   ON CONFLICT (key, dedup_key) DO UPDATE SET name = excluded.name, payload = excluded.payload, trace = excluded.trace,
     inserted_at = excluded.inserted_at, expires_at = excluded.expires_at
   RETURNING id)
-SELECT seen.held, seen.duplicate, seen.full FROM seen LEFT JOIN kept ON true`
+SELECT seen.held, seen.duplicate, seen.full FROM seen LEFT JOIN kept ON true`)
 
 // letKeySQL deletes the instance of holdKeySQL. Its entry in the index lasts until the commit.
-const letKeySQL = `DELETE FROM {s}.gen_durable g WHERE g.id = nullif(current_setting('gendurable.held', true), '')::bigint
-RETURNING set_config('gendurable.held', '', true)`
+var letKeySQL = named("let key", `DELETE FROM {s}.gen_durable g WHERE g.id = nullif(current_setting('gendurable.held', true), '')::bigint
+RETURNING set_config('gendurable.held', '', true)`)
 
 // keeper is a signal for the instance that occupies a key, or to be kept for it.
 type keeper struct {
@@ -83,10 +83,10 @@ func (k *keeper) attempt(s *Store) []entpgx.Stmt {
 	}
 	m := k.signal
 	return []entpgx.Stmt{
-		k.lock(s), s.stmt("hold key", holdKeySQL, nil, k.to.Key),
-		s.stmt("keep", keepSQL, read, k.to.Key, m.Name, cmp.Or(string(m.Payload), "{}"), optional(m.DedupKey), jsonText(m.Trace),
+		k.lock(s), s.stmt(holdKeySQL, nil, k.to.Key),
+		s.stmt(keepSQL, read, k.to.Key, m.Name, cmp.Or(string(m.Payload), "{}"), optional(m.DedupKey), jsonText(m.Trace),
 			max(1, micros(m.Keep)), min(keptMost, k.inbox)),
-		s.stmt("let key", letKeySQL, nil), k.insert(s), k.flip(s),
+		s.stmt(letKeySQL, nil), k.insert(s), k.flip(s),
 	}
 }
 
@@ -109,7 +109,7 @@ func (s *Store) keep(to Address, m *step.Signal, inbox int, send send) (Delivery
 			continue
 		}
 		var ended int64
-		if err := send(s.stmt("ended holder", endedHolderSQL, readOne(&ended), to.Key)); err != nil {
+		if err := send(s.stmt(endedHolderSQL, readOne(&ended), to.Key)); err != nil {
 			return Delivery{}, err
 		}
 		if ended != 0 {
@@ -150,7 +150,7 @@ func (h *Hosted) Keep(ctx context.Context, to Address, m *step.Signal, inbox int
 // a signal expired has it, however late the look comes. A signal whose dedup key the inbox knows is
 // dropped, as a duplicate. The inbox may hold more than its bound by what was kept. It returns the
 // queues of instances that it woke. $1 keys
-const takeKeptSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+var takeKeptSQL = named("take kept", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 t AS MATERIALIZED (
   SELECT g.id, g.correlation_guard AS key, coalesce(g.status IN ('awaiting_signal', 'awaiting_children'), false) AS awaiting, g.awaits, g.inserted_at
   FROM {s}.gen_durable g WHERE g.correlation_guard = ANY($1::text[]) AND g.status NOT IN ('done', 'failed') ORDER BY g.id FOR NO KEY UPDATE SKIP LOCKED),
@@ -167,7 +167,7 @@ s AS (
 UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT now FROM c), await_deadline = NULL, pick_lane = 0,
   updated_at = (SELECT now FROM c)
 FROM t WHERE g.id = t.id AND t.awaiting AND (SELECT true FROM s WHERE s.target_id = t.id AND s.name = ANY(t.awaits) LIMIT 1)
-RETURNING g.queue`
+RETURNING g.queue`)
 
 // takeKept returns the statement by which an insertion takes what is kept for the keys of its new
 // instances, or nothing: off costs nothing.
@@ -184,11 +184,11 @@ func (s *Store) takeKept(list []*step.Spec, out []Inserted) []entpgx.Stmt {
 	if len(keys) == 0 {
 		return nil
 	}
-	return []entpgx.Stmt{s.stmt("take kept", takeKeptSQL, nil, keys)}
+	return []entpgx.Stmt{s.stmt(takeKeptSQL, nil, keys)}
 }
 
 // keepingSQL reads whether signals are kept.
-const keepingSQL = `SELECT EXISTS (SELECT FROM {s}.kept_signals)`
+var keepingSQL = named("keeping", `SELECT EXISTS (SELECT FROM {s}.kept_signals)`)
 
 // Keeping reports whether the process' inserts take kept signals.
 func (s *Store) Keeping() bool { return s.keeping.Load() }
@@ -197,7 +197,7 @@ func (s *Store) Keeping() bool { return s.keeping.Load() }
 // stays.
 func (s *Store) NoteKeeping(ctx context.Context) error {
 	var is bool
-	if err := s.one(ctx, slowLock, "keeping", keepingSQL, readOne(&is)); err != nil {
+	if err := s.one(ctx, slowLock, keepingSQL, readOne(&is)); err != nil {
 		return fmt.Errorf("look whether signals are kept: %w", err)
 	}
 	if is {

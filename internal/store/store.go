@@ -85,7 +85,7 @@ func (s *Store) Queries(bitmaps bool) *entpgx.Enclosed {
 		all := s.enclose(fastLock, nil)
 		before, after = all[:len(all)-1:len(all)-1], all[len(all)-1:]
 		if bitmaps {
-			before = append(before, s.stmt("bitmaps", bitmapsSQL, nil))
+			before = append(before, s.stmt(bitmapsSQL, nil))
 		}
 		return before, after
 	}
@@ -99,23 +99,23 @@ func (s *Store) Queries(bitmaps bool) *entpgx.Enclosed {
 	})
 }
 
-// stmt names a statement and replaces {s} by the schema. It renders each text once.
-func (s *Store) stmt(name, text string, read func(pgx.Rows) error, args ...any) entpgx.Stmt {
-	return entpgx.Stmt{Name: name, SQL: s.rendered.Load().text(text), Args: args, Read: read}
-}
-
 // beginSQL pins READ COMMITTED. The row locks and re-checks of every statement are reasoned for
 // that level, and a role or a database may have another default (T31).
-const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
+var beginSQL = named("begin", `BEGIN ISOLATION LEVEL READ COMMITTED`)
+
+var (
+	endSQL      = named("commit", `COMMIT`, "transaction")
+	rollbackSQL = named("rollback", `ROLLBACK`)
+)
 
 // settingsSQL overrides, for this transaction only, settings of the role that would break the
 // engine (T40) and settings that let the planner leave the one good plan of the batch statements.
 // Postgres plans those once, perhaps on an empty table, and the plan must hold on a full one (T98).
-const settingsSQL = `SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
-  set_config('idle_in_transaction_session_timeout', '` + idleLimit + `', true), set_config('enable_seqscan', 'off', true),
+var settingsSQL = named("settings", `SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
+  set_config('idle_in_transaction_session_timeout', '`+idleLimit+`', true), set_config('enable_seqscan', 'off', true),
   set_config('enable_bitmapscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
   set_config('datestyle', 'ISO', true),
-  ` + untimed
+  `+untimed)
 
 // untimed switches off a role's limit on whole transactions, which exists since Postgres 17.
 // Setting another value would not restart a clock that already runs. statement_timeout bounds the
@@ -124,7 +124,7 @@ const untimed = `CASE WHEN current_setting('transaction_timeout', true) IS NOT N
   THEN set_config('transaction_timeout', '0', true) END`
 
 // bitmapsSQL precedes a query that uses the index of labels.
-const bitmapsSQL = `SET LOCAL enable_bitmapscan = on`
+var bitmapsSQL = named("bitmaps", `SET LOCAL enable_bitmapscan = on`)
 
 const (
 	// fastLock bounds the waits of a statement of the fast lane. It takes rows with SKIP LOCKED, but a
@@ -160,22 +160,22 @@ func (s *Store) enclose(lock string, body []entpgx.Stmt) []entpgx.Stmt {
 // encloseWithin is enclose for statements of which each takes no longer than limit.
 func (s *Store) encloseWithin(lock, limit string, body []entpgx.Stmt) []entpgx.Stmt {
 	out := make([]entpgx.Stmt, 0, len(body)+3)
-	out = append(out, s.stmt("begin", beginSQL, nil), s.settings(lock, limit))
+	out = append(out, s.stmt(beginSQL, nil), s.settings(lock, limit))
 	out = append(out, body...)
-	return append(out, s.stmt("commit", `COMMIT`, nil))
+	return append(out, s.stmt(endSQL, nil))
 }
 
 // settings returns the statement of the settings, which also hold while those behind it are
 // prepared.
 func (s *Store) settings(lock, limit string) entpgx.Stmt {
-	stmt := s.stmt("settings", settingsSQL, nil, lock, limit)
+	stmt := s.stmt(settingsSQL, nil, lock, limit)
 	stmt.Ahead = true
 	return stmt
 }
 
 // one sends a single statement as a transaction.
-func (s *Store) one(ctx context.Context, lock, name, text string, read func(pgx.Rows) error, args ...any) error {
-	return s.transaction(ctx, lock, s.stmt(name, text, read, args...))
+func (s *Store) one(ctx context.Context, lock string, of *statement, read func(pgx.Rows) error, args ...any) error {
+	return s.transaction(ctx, lock, s.stmt(of, read, args...))
 }
 
 // millis renders a duration for lock_timeout. It renders at least 1 ms, since 0 would mean no

@@ -13,8 +13,8 @@ import (
 const archiveMost = 100
 
 // leavesSQL finds those of a page that may go now: instances without children. $1 ids
-const leavesSQL = `SELECT g.id, g.queue FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[])
-  AND NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id OFFSET 0) ORDER BY g.id`
+var leavesSQL = named("leaves", `SELECT g.id, g.queue FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[])
+  AND NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id OFFSET 0) ORDER BY g.id`)
 
 // deletePage deletes the instances of a page, and archives them before, if there is an archive. It
 // archives only what it is about to delete: leaves, and then the instances that thereby became
@@ -74,7 +74,7 @@ func (s *Store) archive(ctx context.Context, p PruneParams, queue string, ids []
 // leaves returns those of the ids that have no children, by queue.
 func (s *Store) leaves(ctx context.Context, p PruneParams, ids []int64) (map[string][]int64, error) {
 	leaves := map[string][]int64{}
-	err := s.sweep(ctx, p, s.stmt("leaves", leavesSQL, func(rows pgx.Rows) error {
+	err := s.sweep(ctx, p, s.stmt(leavesSQL, func(rows pgx.Rows) error {
 		var id int64
 		var queue string
 		_, err := pgx.ForEachRow(rows, []any{&id, &queue}, func() error { leaves[queue] = append(leaves[queue], id); return nil })

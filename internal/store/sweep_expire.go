@@ -20,25 +20,25 @@ const overdueText = `x.deadline <= (SELECT now FROM c) AND x.finished_at IS NULL
 // waits for a later sweep; see parentGate.
 //
 // $1 most rows $2 mark $3 ids to pass over
-var expireSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+var expireSQL = named("expire", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 overdue AS MATERIALIZED (
   SELECT x.ctid AS tid, x.parent_id, x.status, 'over its deadline of ' || to_char(x.deadline AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
     || ' at step ' || x.step || ', ' || x.status || CASE WHEN x.paused THEN ', paused' ELSE '' END AS text
-  FROM {s}.gen_durable x ` + parentGate("true") + `
-  WHERE ` + overdueText + ` AND p.open AND x.id <> ALL($3::bigint[])
+  FROM {s}.gen_durable x `+parentGate("true")+`
+  WHERE `+overdueText+` AND p.open AND x.id <> ALL($3::bigint[])
   ORDER BY x.deadline LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED)
 UPDATE {s}.gen_durable g SET status = 'failed', failure = 'deadline', last_error = e.text, finished_at = (SELECT now FROM c),
   pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL,
   joined = CASE WHEN g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::uuid ELSE g.joined END,
-  errors = ` + remembered + `'at', (SELECT now FROM c), 'kind', 'deadline', 'error', left(e.text, 1024)),
+  errors = `+remembered+`'at', (SELECT now FROM c), 'kind', 'deadline', 'error', left(e.text, 1024)),
   commit_id = $2::uuid, updated_at = (SELECT now FROM c)
 FROM overdue e
 WHERE g.ctid = e.tid AND (SELECT count(*) FROM overdue) > 0
 RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END, e.parent_id IS NOT NULL,
-  g.node IS NOT NULL, g.parent_round < 0`
+  g.node IS NOT NULL, g.parent_round < 0`)
 
 // expireTheseSQL is expireSQL for the rows with given ids. $3 their ids
-var expireTheseSQL = these(expireSQL)
+var expireTheseSQL = named("expire", these(expireSQL.text), "these")
 
 // Expired reports what a sweep of deadlines did.
 type Expired struct {
@@ -54,7 +54,7 @@ func (s *Store) Expire(ctx context.Context, mark string, limit int) (out Expired
 		return out, err
 	}
 	var ids []int64
-	if err = s.one(ctx, fastLock, "overdue", overdueSQL, readIDs(&ids), limit, pass); err != nil {
+	if err = s.one(ctx, fastLock, overdueSQL, readIDs(&ids), limit, pass); err != nil {
 		return out, fmt.Errorf("list instances over their deadline: %w", err)
 	}
 	out.Refused, err = narrow(ids, func(ids []int64) error {
@@ -65,7 +65,7 @@ func (s *Store) Expire(ctx context.Context, mark string, limit int) (out Expired
 }
 
 // expire runs one transaction. promote has the same meaning as for reap.
-func (s *Store) expire(ctx context.Context, sum *Expired, text, mark string, limit int, ids []int64, promote bool) error {
+func (s *Store) expire(ctx context.Context, sum *Expired, text *statement, mark string, limit int, ids []int64, promote bool) error {
 	var out Expired
 	err := s.interactive(ctx, fastLock, func(send send) error {
 		var keys []string
@@ -90,7 +90,7 @@ func (s *Store) expire(ctx context.Context, sum *Expired, text, mark string, lim
 			})
 			return err
 		}
-		if err := send(s.stmt("expire", s.swept(text), read, limit, mark, ids)); err != nil {
+		if err := send(s.stmt(s.swept(text), read, limit, mark, ids)); err != nil {
 			return err
 		}
 		return s.follow(send, &joiners, nodes, keys, mark, promote, &out.Promotion)
@@ -104,5 +104,5 @@ func (s *Store) expire(ctx context.Context, sum *Expired, text, mark string, lim
 }
 
 // overdueSQL lists the rows that expireSQL would fail. $1 most rows $2 ids to pass over
-const overdueSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-SELECT x.id FROM {s}.gen_durable x WHERE ` + overdueText + ` AND x.id <> ALL($2::bigint[]) ORDER BY x.deadline LIMIT $1`
+var overdueSQL = named("overdue", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+SELECT x.id FROM {s}.gen_durable x WHERE `+overdueText+` AND x.id <> ALL($2::bigint[]) ORDER BY x.deadline LIMIT $1`)

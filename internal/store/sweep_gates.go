@@ -23,7 +23,7 @@ import (
 //     the row anew.
 //
 // $1 the last key of the page before $2 the sweepers' lock $3 limit
-var pruneGateKeysSQL = strings.NewReplacer("<debt>", debtOf("r.n", "r.per"), "<pace>", strings.ReplaceAll(paceText, "<per>", "r.per")).
+var pruneGateKeysSQL = named("prune gate keys", strings.NewReplacer("<debt>", debtOf("r.n", "r.per"), "<pace>", strings.ReplaceAll(paceText, "<per>", "r.per")).
 	Replace(`WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($2::bigint) AS alone),
 p AS MATERIALIZED (SELECT b.key FROM {s}.gate_keys b WHERE (SELECT alone FROM c) AND b.key > $1::text ORDER BY b.key LIMIT $3::bigint),
 l AS MATERIALIZED (
@@ -35,7 +35,7 @@ l AS MATERIALIZED (
     AND coalesce(b.closed_until < c.now - interval '1 minute', true) AND (r.n IS NULL OR <debt> = 0 AND <pace> = 1)
   ORDER BY b.key FOR UPDATE OF b SKIP LOCKED),
 d AS (DELETE FROM {s}.gate_keys b WHERE b.key = ANY(ARRAY(SELECT l.key FROM l)) RETURNING b.key)
-SELECT (SELECT count(*) FROM d), (SELECT count(*) FROM p), coalesce((SELECT max(p.key) FROM p), '')`)
+SELECT (SELECT count(*) FROM d), (SELECT count(*) FROM p), coalesce((SELECT max(p.key) FROM p), '')`))
 
 func (s *Store) pruneGateKeys(ctx context.Context, p PruneParams, sum *Pruned) error {
 	after := ""
@@ -45,7 +45,7 @@ func (s *Store) pruneGateKeys(ctx context.Context, p PruneParams, sum *Pruned) e
 			_, err := pgx.ForEachRow(rows, []any{&gone, &seen, &after}, func() error { return nil })
 			return err
 		}
-		if err := s.sweep(ctx, p, s.stmt("prune gate keys", pruneGateKeysSQL, read, after, s.sweepers(), p.Limit)); err != nil {
+		if err := s.sweep(ctx, p, s.stmt(pruneGateKeysSQL, read, after, s.sweepers(), p.Limit)); err != nil {
 			return err
 		}
 		sum.GateKeys += gone

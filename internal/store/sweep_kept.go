@@ -13,21 +13,21 @@ const keptMostKeys = 1000
 // occupiedKeysSQL reads a page of the keys for which signals are kept. It returns how many these
 // are, the last of them, and those that a live instance occupies. OFFSET 0 keeps the subquery from
 // becoming a join over all instances. $1 the last key of the page before $2 limit
-const occupiedKeysSQL = `WITH k AS MATERIALIZED (SELECT DISTINCT k.key FROM {s}.kept_signals k WHERE k.key > $1::text ORDER BY k.key LIMIT $2::bigint)
+var occupiedKeysSQL = named("occupied keys", `WITH k AS MATERIALIZED (SELECT DISTINCT k.key FROM {s}.kept_signals k WHERE k.key > $1::text ORDER BY k.key LIMIT $2::bigint)
 SELECT (SELECT count(*) FROM k), coalesce((SELECT max(key) FROM k), ''), ARRAY(
-  SELECT k.key FROM k WHERE EXISTS (SELECT FROM {s}.gen_durable g WHERE g.correlation_guard = k.key AND g.status NOT IN ('done', 'failed') OFFSET 0))`
+  SELECT k.key FROM k WHERE EXISTS (SELECT FROM {s}.gen_durable g WHERE g.correlation_guard = k.key AND g.status NOT IN ('done', 'failed') OFFSET 0))`)
 
 // expireKeptSQL deletes kept signals that nobody took in time. One stays whose key a live instance
 // occupies that was inserted in time: it is that instance's, and the next look delivers it. An
 // instance that this snapshot does not see is not committed yet, and so is no occupant in time.
 // $1 limit
-const expireKeptSQL = `WITH d AS (DELETE FROM {s}.kept_signals k WHERE k.id = ANY(ARRAY(
+var expireKeptSQL = named("expire kept", `WITH d AS (DELETE FROM {s}.kept_signals k WHERE k.id = ANY(ARRAY(
     SELECT x.id FROM {s}.kept_signals x WHERE x.expires_at <= (SELECT clock_timestamp())
       AND NOT EXISTS (SELECT FROM {s}.gen_durable g WHERE g.correlation_guard = x.key AND g.status NOT IN ('done', 'failed')
         AND g.inserted_at < x.expires_at OFFSET 0)
     ORDER BY x.expires_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED))
   RETURNING k.id)
-SELECT count(*) FROM d`
+SELECT count(*) FROM d`)
 
 // Handed reports what a look at kept signals did.
 type Handed struct {
@@ -42,7 +42,7 @@ type Handed struct {
 func (s *Store) HandOver(ctx context.Context) (out Handed, err error) {
 	take := func(keys []string) error {
 		var woken []string
-		err := s.transaction(ctx, fastLock, s.stmt("take kept", takeKeptSQL, readQueues(&woken), keys))
+		err := s.transaction(ctx, fastLock, s.stmt(takeKeptSQL, readQueues(&woken), keys))
 		if err == nil {
 			out.Queues = append(out.Queues, woken...)
 		}
@@ -54,7 +54,7 @@ func (s *Store) HandOver(ctx context.Context) (out Handed, err error) {
 			_, err := pgx.ForEachRow(rows, []any{&n, &after, &keys}, func() error { return nil })
 			return err
 		}
-		if err := s.transaction(ctx, fastLock, s.stmt("occupied keys", occupiedKeysSQL, read, after, keptMostKeys)); err != nil {
+		if err := s.transaction(ctx, fastLock, s.stmt(occupiedKeysSQL, read, after, keptMostKeys)); err != nil {
 			return out, fmt.Errorf("look for occupants of kept signals: %w", err)
 		}
 		if len(keys) == 0 {
@@ -80,7 +80,7 @@ func (s *Store) expireKept(ctx context.Context, p PruneParams, sum *Pruned) erro
 			_, err := pgx.ForEachRow(rows, []any{&gone}, func() error { return nil })
 			return err
 		}
-		if err := s.sweep(ctx, p, s.stmt("expire kept", expireKeptSQL, read, p.Limit)); err != nil {
+		if err := s.sweep(ctx, p, s.stmt(expireKeptSQL, read, p.Limit)); err != nil {
 			return err
 		}
 	}

@@ -51,7 +51,7 @@ type Pruned struct {
 // begun, also when its root has left the round: their first visit reads its result.
 func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 	var sum Pruned
-	for _, text := range []string{pruneDueSQL, pruneRetainedSQL} {
+	for _, text := range []*statement{pruneDueSQL, pruneRetainedSQL} {
 		var last lastDue // of each of the two, in the order of its index
 		for more := true; more; {
 			page, err := s.due(ctx, p, text, &last)
@@ -109,20 +109,20 @@ var prunable = `
 // the index's order, after the last row of the page before. least() lets it use that index; the
 // statement passes over rows with the longer retention. $4, $5 end and id of the last page's last
 // row $6 limit
-var pruneDueSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+var pruneDueSQL = named("prune due", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT g.finished_at, g.id FROM {s}.gen_durable g
 WHERE g.finished_at < (SELECT now FROM c) - least($1::bigint, $2::bigint, $3::bigint) * interval '1 microsecond'
-  AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND coalesce(` + ownRetention + `, -1) < 0 AND ` + prunable + `
-ORDER BY g.finished_at, g.id LIMIT $6::bigint`
+  AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND coalesce(`+ownRetention+`, -1) < 0 AND `+prunable+`
+ORDER BY g.finished_at, g.id LIMIT $6::bigint`)
 
 // pruneRetainedSQL is pruneDueSQL for rows with a retention of their own. It reads them from an
 // index of when that ends, so it visits only rows that are due, however many others are kept, and
 // for however long. $4 is when the retention of the last page's last row ended, $5 its id, $6 limit
-var pruneRetainedSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-SELECT ` + untilText + ` AT TIME ZONE 'UTC', g.id FROM {s}.gen_durable g
-WHERE g.finished_at IS NOT NULL AND ` + ownRetention + ` >= 0 AND ` + untilText + ` < timezone('UTC', (SELECT now FROM c))
-  AND (` + untilText + `, g.id) > (timezone('UTC', $4::timestamptz), $5::bigint) AND ` + prunable + `
-ORDER BY ` + untilText + `, g.id LIMIT $6::bigint`
+var pruneRetainedSQL = named("prune due", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+SELECT `+untilText+` AT TIME ZONE 'UTC', g.id FROM {s}.gen_durable g
+WHERE g.finished_at IS NOT NULL AND `+ownRetention+` >= 0 AND `+untilText+` < timezone('UTC', (SELECT now FROM c))
+  AND (`+untilText+`, g.id) > (timezone('UTC', $4::timestamptz), $5::bigint) AND `+prunable+`
+ORDER BY `+untilText+`, g.id LIMIT $6::bigint`, "retained")
 
 // lastDue is the last row of a page.
 type lastDue struct {
@@ -130,13 +130,13 @@ type lastDue struct {
 	id int64
 }
 
-func (s *Store) due(ctx context.Context, p PruneParams, text string, last *lastDue) ([]int64, error) {
+func (s *Store) due(ctx context.Context, p PruneParams, text *statement, last *lastDue) ([]int64, error) {
 	var ids []int64
 	read := func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&last.at, &last.id}, func() error { ids = append(ids, last.id); return nil })
 		return err
 	}
-	err := s.sweep(ctx, p, s.stmt("prune due", text, read, micros(p.Done), micros(p.Failed), micros(p.cancelled()),
+	err := s.sweep(ctx, p, s.stmt(text, read, micros(p.Done), micros(p.Failed), micros(p.cancelled()),
 		last.at, last.id, p.Limit))
 	return ids, err
 }
@@ -147,15 +147,15 @@ func (s *Store) due(ctx context.Context, p PruneParams, text string, last *lastD
 // it. A later call deletes the parents. The signals go with their targets, by the
 // foreign key; the statement counts those that nobody had consumed. The edges that lead away from a
 // node go with it. $4 ids $5 the sweepers' lock
-var pruneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($5::bigint) AS alone),
+var pruneSQL = named("prune", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($5::bigint) AS alone),
 l AS MATERIALIZED (
-  SELECT g.id FROM {s}.gen_durable g WHERE g.id = ANY($4::bigint[]) AND (SELECT alone FROM c) AND ` + prunable + `
+  SELECT g.id FROM {s}.gen_durable g WHERE g.id = ANY($4::bigint[]) AND (SELECT alone FROM c) AND `+prunable+`
     AND NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id OFFSET 0)
   ORDER BY g.id FOR UPDATE SKIP LOCKED),
 d AS (DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(SELECT l.id FROM l)) RETURNING g.id, g.node),
 e AS (DELETE FROM {s}.edges e WHERE e.from_id = ANY(ARRAY(SELECT d.id FROM d WHERE d.node IS NOT NULL)))
 SELECT c.alone, (SELECT count(*) FROM d),
-  (SELECT count(*) FROM {s}.signals s WHERE s.target_id = ANY(ARRAY(SELECT l.id FROM l)) AND s.consumed_at IS NULL) FROM c`
+  (SELECT count(*) FROM {s}.signals s WHERE s.target_id = ANY(ARRAY(SELECT l.id FROM l)) AND s.consumed_at IS NULL) FROM c`)
 
 // deleteDue deletes leaves, then the rows that thereby became leaves, until it finds none. It
 // narrows a failure down to the rows that cannot be deleted, so that these do not keep all the
@@ -164,7 +164,7 @@ func (s *Store) deleteDue(ctx context.Context, p PruneParams, ids []int64, sum *
 	alone = true
 	for left := len(ids); left > 0 && alone; {
 		var gone, unread int
-		err := s.sweep(ctx, p, s.stmt("prune", pruneSQL, readSwept(&alone, &gone, &unread), micros(p.Done), micros(p.Failed),
+		err := s.sweep(ctx, p, s.stmt(pruneSQL, readSwept(&alone, &gone, &unread), micros(p.Done), micros(p.Failed),
 			micros(p.cancelled()), ids, s.sweepers()))
 		if err != nil {
 			return s.narrowDown(ctx, p, ids, sum, err)
@@ -197,30 +197,30 @@ func (s *Store) narrowDown(ctx context.Context, p PruneParams, ids []int64, sum 
 }
 
 // overgrownSQL walks the index of tombstones. $1 cap $2 limit
-const overgrownSQL = `SELECT s.target_id FROM {s}.signals s WHERE s.consumed_at IS NOT NULL
-GROUP BY s.target_id HAVING count(*) > $1::bigint ORDER BY s.target_id LIMIT $2::bigint`
+var overgrownSQL = named("overgrown inboxes", `SELECT s.target_id FROM {s}.signals s WHERE s.consumed_at IS NOT NULL
+GROUP BY s.target_id HAVING count(*) > $1::bigint ORDER BY s.target_id LIMIT $2::bigint`)
 
 // pruneTombstonesSQL locks the target first, like every write to its inbox, so that nobody waits
 // for it. $1 target $2 cap $3 limit $4 the sweepers' lock
-const pruneTombstonesSQL = `WITH c AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4::bigint) AS alone),
+var pruneTombstonesSQL = named("prune tombstones", `WITH c AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4::bigint) AS alone),
 t AS MATERIALIZED (SELECT g.id FROM {s}.gen_durable g WHERE g.id = $1::bigint AND (SELECT alone FROM c) FOR NO KEY UPDATE SKIP LOCKED),
 d AS (
   DELETE FROM {s}.signals s WHERE s.id = ANY(ARRAY(
     SELECT x.id FROM {s}.signals x WHERE x.target_id = (SELECT id FROM t) AND x.consumed_at IS NOT NULL
     ORDER BY x.consumed_at DESC, x.id DESC OFFSET $2::bigint LIMIT $3::bigint))
   RETURNING s.id)
-SELECT c.alone, (SELECT count(*) FROM d) FROM c`
+SELECT c.alone, (SELECT count(*) FROM d) FROM c`)
 
 func (s *Store) pruneTombstones(ctx context.Context, p PruneParams, sum *Pruned) error {
 	var targets []int64
-	if err := s.sweep(ctx, p, s.stmt("overgrown inboxes", overgrownSQL, readIDs(&targets), p.Tombstones, p.Limit)); err != nil {
+	if err := s.sweep(ctx, p, s.stmt(overgrownSQL, readIDs(&targets), p.Tombstones, p.Limit)); err != nil {
 		return err
 	}
 	for _, target := range targets {
 		for more := true; more; {
 			var alone bool
 			var gone int
-			if err := s.sweep(ctx, p, s.stmt("prune tombstones", pruneTombstonesSQL, readSwept(&alone, &gone),
+			if err := s.sweep(ctx, p, s.stmt(pruneTombstonesSQL, readSwept(&alone, &gone),
 				target, p.Tombstones, p.Limit, s.sweepers())); err != nil {
 				return fmt.Errorf("of instance %d: %w", target, err)
 			}

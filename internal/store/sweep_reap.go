@@ -48,11 +48,11 @@ func parentGate(ends string) string {
 // The literal status is intended here: the lease index leads to these rows.
 //
 // $1 most rows $2 mark $3 machines $4 their crash limits $5 ids to pass over
-var reapSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+var reapSQL = named("reap", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 expired AS MATERIALIZED (
-  SELECT x.ctid AS tid, x.parent_id, coalesce(x.locked_by, '') AS worker, x.claim_token AS token, ` + overText + ` AS over
+  SELECT x.ctid AS tid, x.parent_id, coalesce(x.locked_by, '') AS worker, x.claim_token AS token, `+overText+` AS over
   FROM {s}.gen_durable x LEFT JOIN unnest($3::text[], $4::int[]) AS m(machine, most) ON m.machine = x.fsm || '/' || x.fsm_version
-  ` + parentGate(overText) + `
+  `+parentGate(overText)+`
   WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT now FROM c) AND p.open
     AND x.id <> ALL($5::bigint[])
   ORDER BY x.lease_expires_at LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED)
@@ -64,19 +64,19 @@ UPDATE {s}.gen_durable g SET
   eligible_at = CASE WHEN e.over OR g.crashes = 0 THEN g.eligible_at
     ELSE (SELECT now FROM c) + least(300, power(2, least(g.crashes - 1, 20))) * interval '1 s' END,
   failure = CASE WHEN e.over THEN 'crashes' END,
-  last_error = CASE WHEN e.over THEN ` + crashedText + ` ELSE g.last_error END,
-  errors = ` + remembered + `'at', (SELECT now FROM c), 'kind', 'crash', 'worker', g.locked_by,
-    'error', CASE WHEN e.over THEN left(` + crashedText + `, 1024) ELSE 'lost its worker' END),
+  last_error = CASE WHEN e.over THEN `+crashedText+` ELSE g.last_error END,
+  errors = `+remembered+`'at', (SELECT now FROM c), 'kind', 'crash', 'worker', g.locked_by,
+    'error', CASE WHEN e.over THEN left(`+crashedText+`, 1024) ELSE 'lost its worker' END),
   finished_at = CASE WHEN e.over THEN (SELECT now FROM c) END,
   joined = CASE WHEN e.over AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::uuid ELSE g.joined END,
   commit_id = CASE WHEN e.over THEN $2::uuid ELSE g.commit_id END,
   updated_at = (SELECT now FROM c)
 FROM expired e
 WHERE g.ctid = e.tid AND (SELECT count(*) FROM expired) > 0
-RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL, g.node IS NOT NULL, g.parent_round < 0`
+RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL, g.node IS NOT NULL, g.parent_round < 0`)
 
 // reapTheseSQL is reapSQL for the rows with given ids. $5 their ids
-var reapTheseSQL = these(reapSQL)
+var reapTheseSQL = named("reap", these(reapSQL.text), "these")
 
 // these turns a sweep that passes over rows with given ids into one of these rows only.
 func these(sweep string) string {
@@ -106,7 +106,7 @@ func (s *Store) Reap(ctx context.Context, mark string, limits CrashLimits, limit
 		return out, err
 	}
 	var ids []int64
-	if err = s.one(ctx, fastLock, "expired", expiredSQL, readIDs(&ids), limit, pass); err != nil {
+	if err = s.one(ctx, fastLock, expiredSQL, readIDs(&ids), limit, pass); err != nil {
 		return out, fmt.Errorf("list expired leases: %w", err)
 	}
 	out.Refused, err = narrow(ids, func(ids []int64) error {
@@ -118,7 +118,7 @@ func (s *Store) Reap(ctx context.Context, mark string, limits CrashLimits, limit
 
 // reap runs one transaction. Without promote it leaves the next rows of the keys to Promote, since
 // one of them may be the row that Postgres refuses to change.
-func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits CrashLimits, limit int, ids []int64, promote bool) error {
+func (s *Store) reap(ctx context.Context, sum *Reaped, text *statement, mark string, limits CrashLimits, limit int, ids []int64, promote bool) error {
 	var out Reaped
 	err := s.interactive(ctx, fastLock, func(send send) error {
 		var keys []string
@@ -154,7 +154,7 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits
 			})
 			return err
 		}
-		if err := send(s.stmt("reap", s.swept(text), read, limit, mark, limits.Machines, limits.Limits, ids)); err != nil {
+		if err := send(s.stmt(s.swept(text), read, limit, mark, limits.Machines, limits.Limits, ids)); err != nil {
 			return err
 		}
 		return s.follow(send, &joiners, nodes, keys, mark, promote, &out.Promotion, s.noted(&lost)...)
@@ -175,11 +175,11 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits
 func (s *Store) follow(send send, joiners *joiners, nodes []int64, keys []string, mark string, promote bool, p *Promotion, stmts ...entpgx.Stmt) error {
 	stmts = append(stmts, s.join(joiners, mark, readWoken(&p.Queues, &p.Rest))...)
 	if len(nodes) > 0 {
-		stmts = append(stmts, s.stmt("settle edges", settleEdgesSQL, readQueues(&p.Queues), nodes, mark))
+		stmts = append(stmts, s.stmt(settleEdgesSQL, readQueues(&p.Queues), nodes, mark))
 	}
 	switch {
 	case len(keys) > 0 && promote:
-		stmts = append(stmts, s.stmt("promote", promoteSQL, p.read, keys, nil, nil))
+		stmts = append(stmts, s.stmt(promoteSQL, p.read, keys, nil, nil))
 	case len(keys) > 0:
 		p.Missed = append(p.Missed, keys...)
 	}
@@ -190,14 +190,15 @@ func (s *Store) follow(send send, joiners *joiners, nodes []int64, keys []string
 }
 
 // expiredSQL lists the rows that reapSQL would reap. $1 most rows $2 ids to pass over
-const expiredSQL = `SELECT x.id FROM {s}.gen_durable x
+var expiredSQL = named("expired", `SELECT x.id FROM {s}.gen_durable x
 WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT clock_timestamp()) AND x.id <> ALL($2::bigint[])
-ORDER BY x.lease_expires_at LIMIT $1`
+ORDER BY x.lease_expires_at LIMIT $1`)
+
+var uptimeSQL = named("uptime", `SELECT (extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint`)
 
 // Uptime returns how long the server has been running.
 func (s *Store) Uptime(ctx context.Context) (up time.Duration, err error) {
-	const uptimeSQL = `SELECT (extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint`
-	err = s.pipeline(ctx, s.stmt("uptime", uptimeSQL, func(rows pgx.Rows) error {
+	err = s.pipeline(ctx, s.stmt(uptimeSQL, func(rows pgx.Rows) error {
 		us, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 		up = time.Duration(us) * time.Microsecond
 		return err

@@ -31,12 +31,12 @@ const restDue = `x.losers IS NOT NULL AND (x.status <> 'awaiting_children' OR x.
 // dueRestSQL locks parents with due rounds, and returns these, with the parent's queue if it is
 // runnable: a claim passes over a row that is locked, and is to come again. $1 behind this id
 // $2 most parents
-const dueRestSQL = `SELECT l.id, abs(r.round), CASE WHEN l.status = 'runnable' AND NOT l.paused THEN l.queue ELSE '' END FROM (
-  SELECT x.id, x.losers, x.round, x.status, x.paused, x.queue FROM {s}.gen_durable x WHERE ` + restDue + ` AND x.id > $1
+var dueRestSQL = named("rest", `SELECT l.id, abs(r.round), CASE WHEN l.status = 'runnable' AND NOT l.paused THEN l.queue ELSE '' END FROM (
+  SELECT x.id, x.losers, x.round, x.status, x.paused, x.queue FROM {s}.gen_durable x WHERE `+restDue+` AND x.id > $1
   ORDER BY x.id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) l
 CROSS JOIN LATERAL unnest(l.losers) AS r(round)
 WHERE l.status <> 'awaiting_children' OR r.round <> l.round
-ORDER BY l.id`
+ORDER BY l.id`)
 
 // retriedLoser is the condition that the child k was cancelled as a loser, and that an operator's
 // Retry or Rewind has let it run again since: its parent counts it no more, and its round may still
@@ -47,31 +47,31 @@ const retriedLoser = `(k.joined IS NOT NULL AND coalesce(k.errors @> jsonb_build
 // losersSQL locks the live children of due rounds, whose parents this transaction has locked. A
 // child that somebody has locked is left to a later sweep, and one that was retried goes on. $1
 // parents $2 their rounds $3 ids to pass over $4 most rows
-const losersSQL = `SELECT x.id, coalesce(x.partition_key, ''), x.status::text, coalesce(x.locked_by, ''), x.claim_token, x.parent_round < 0
+var losersSQL = named("losers", `SELECT x.id, coalesce(x.partition_key, ''), x.status::text, coalesce(x.locked_by, ''), x.claim_token, x.parent_round < 0
 FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
 CROSS JOIN LATERAL (SELECT k.id, k.parent_round, k.partition_key, k.status, k.locked_by, k.claim_token FROM {s}.gen_durable k
   WHERE k.parent_id = u.parent AND abs(k.parent_round) = u.round AND k.finished_at IS NULL AND k.id <> ALL($3::bigint[])
-    AND NOT ` + retriedLoser + `
+    AND NOT `+retriedLoser+`
   FOR NO KEY UPDATE SKIP LOCKED) x
-LIMIT $4`
+LIMIT $4`)
 
 // theseLosersSQL is losersSQL for the rows with given ids. $3 their ids
-var theseLosersSQL = strings.Replace(losersSQL, "k.id <> ALL(", "k.id = ANY(", 1)
+var theseLosersSQL = named("losers", strings.Replace(losersSQL.text, "k.id <> ALL(", "k.id = ANY(", 1), "these")
 
 // loseSQL fails losers as cancelled, as cancelSQL does. What they have begun is cancelled with
 // them, a generation at a time: every round in which such an instance has live children becomes
 // due. This is a statement of its own after the locks, so it sees all children: an instance spawns
 // them by a commit that has its lock. $1 ids $2 mark
-var loseSQL = `UPDATE {s}.gen_durable g SET status = 'failed', failure = 'cancelled', last_error = ` + lostText + `,
+var loseSQL = named("lose", `UPDATE {s}.gen_durable g SET status = 'failed', failure = 'cancelled', last_error = `+lostText+`,
   finished_at = (SELECT clock_timestamp()), pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
   await_deadline = NULL, joined = CASE WHEN g.joined IS NULL THEN $2::uuid ELSE g.joined END,
   losers = (SELECT array_agg(DISTINCT k.parent_round) FROM {s}.gen_durable k WHERE k.parent_id = g.id AND k.finished_at IS NULL),
-  errors = ` + remembered + `'at', (SELECT clock_timestamp()), 'kind', 'cancel', 'error', ` + lostText + `),
+  errors = `+remembered+`'at', (SELECT clock_timestamp()), 'kind', 'cancel', 'error', `+lostText+`),
   commit_id = $2::uuid, updated_at = (SELECT clock_timestamp())
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND g.finished_at IS NULL
-RETURNING g.id`
+RETURNING g.id`)
 
 // lostText is last_error of a loser.
 const lostText = `'cancelled: its parent does not wait for it any more'`
@@ -79,25 +79,25 @@ const lostText = `'cancelled: its parent does not wait for it any more'`
 // loseRecordedSQL appends losers to the history, those of recorded machines. They are as loseSQL
 // has left them in this transaction. The kind has a dot, so that the row counts as no run of a
 // step. $1 ids $2 mark $3 the workers that executed them
-const loseRecordedSQL = historyInto + `g.updated_at, g.id, g.visit, NULL, NULL, g.attempt, g.fsm_version, 'join.cancel',
-  CASE WHEN u.worker ~ '^[0-9a-f-]{36}$' THEN u.worker::uuid END, g.fsm, g.step, NULL, g.failure, left(g.last_error, ` + errorMost + `), NULL
+var loseRecordedSQL = named("history lose", historyInto+`g.updated_at, g.id, g.visit, NULL, NULL, g.attempt, g.fsm_version, 'join.cancel',
+  CASE WHEN u.worker ~ '^[0-9a-f-]{36}$' THEN u.worker::uuid END, g.fsm, g.step, NULL, g.failure, left(g.last_error, `+errorMost+`), NULL
 FROM unnest($1::bigint[], $3::text[]) AS u(id, worker)
 CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
 JOIN {s}.recorded_machines r ON r.machine = g.fsm
-WHERE g.commit_id = $2::uuid`
+WHERE g.commit_id = $2::uuid`)
 
 // forgetRestSQL forgets the due rounds that have no live child any more, but for those that were
 // retried. Nobody adds one: a parent
 // spawns by a commit that has its lock, and a later commit spawns for a later round. $1 parents
 // $2 rounds
-const forgetRestSQL = `UPDATE {s}.gen_durable g SET losers = nullif(ARRAY(
+var forgetRestSQL = named("forget rest", `UPDATE {s}.gen_durable g SET losers = nullif(ARRAY(
   SELECT l.round FROM unnest(g.losers) WITH ORDINALITY AS l(round, n) WHERE abs(l.round) <> ALL(d.rounds) ORDER BY l.n), '{}')
 FROM (SELECT u.parent, array_agg(u.round) AS rounds FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
   WHERE NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = u.parent AND abs(k.parent_round) = u.round AND k.finished_at IS NULL
-    AND NOT ` + retriedLoser + ` OFFSET 0)
+    AND NOT `+retriedLoser+` OFFSET 0)
   GROUP BY 1) d
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = d.parent OFFSET 0) l
-WHERE g.ctid = l.tid`
+WHERE g.ctid = l.tid`)
 
 // Rested reports what one slice of CancelRest did.
 type Rested struct {
@@ -130,17 +130,17 @@ func (s *Store) CancelRest(ctx context.Context, mark string, after int64, limit 
 
 // cancelRest runs one transaction. promote has the same meaning as for reap. It notes in tried
 // which children it was about to cancel.
-func (s *Store) cancelRest(ctx context.Context, sum *Rested, text, mark string, after int64, limit int, ids []int64, tried *[]int64, promote bool) error {
+func (s *Store) cancelRest(ctx context.Context, sum *Rested, text *statement, mark string, after int64, limit int, ids []int64, tried *[]int64, promote bool) error {
 	var out Rested
 	err := s.interactive(ctx, fastLock, func(send send) error {
 		out = Rested{}
 		var due dueRounds
-		if err := send(s.stmt("rest", dueRestSQL, due.read, after, restParents)); err != nil || len(due.parents) == 0 {
+		if err := send(s.stmt(dueRestSQL, due.read, after, restParents)); err != nil || len(due.parents) == 0 {
 			return err
 		}
 		out.Last, out.Queues = due.last(), due.queues
 		var l losers
-		if err := send(s.stmt("losers", text, l.read, due.parents, due.rounds, ids, limit)); err != nil {
+		if err := send(s.stmt(text, l.read, due.parents, due.rounds, ids, limit)); err != nil {
 			return err
 		}
 		out.Full = len(l.ids) == limit
@@ -149,12 +149,12 @@ func (s *Store) cancelRest(ctx context.Context, sum *Rested, text, mark string, 
 		}
 		stmts := s.noted(&l.lost)
 		if len(l.ids) > 0 {
-			stmts = append(stmts, s.stmt("lose", loseSQL, readIDs(&out.Cancelled), l.ids, mark))
+			stmts = append(stmts, s.stmt(loseSQL, readIDs(&out.Cancelled), l.ids, mark))
 			if s.recording.Load() {
-				stmts = append(stmts, s.stmt("history lose", loseRecordedSQL, nil, l.ids, mark, l.workers))
+				stmts = append(stmts, s.stmt(loseRecordedSQL, nil, l.ids, mark, l.workers))
 			}
 		}
-		stmts = append(stmts, s.stmt("forget rest", forgetRestSQL, nil, due.parents, due.rounds))
+		stmts = append(stmts, s.stmt(forgetRestSQL, nil, due.parents, due.rounds))
 		// Losers that are nodes of a graph settle no edges: what waits for them are losers as well, of
 		// the same round, which stays due until all have ended.
 		return s.follow(send, &joiners{l.ids, l.streamed}, nil, l.keys, mark, promote, &out.Promotion, stmts...)

@@ -11,18 +11,18 @@ const timedOutText = `x.await_deadline <= (SELECT now FROM c) AND coalesce(x.sta
 // timeoutSQL wakes instances whose await, or whose join, has timed out, with the signals that have
 // arrived. awaits stays, so that a signal that arrives between this and the claim is still awaited.
 // $1 most rows $2 ids to pass over.
-const timeoutSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+var timeoutSQL = named("await timeout", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 due AS MATERIALIZED (
   SELECT x.ctid AS tid FROM {s}.gen_durable x
-  WHERE ` + timedOutText + ` AND x.id <> ALL($2::bigint[])
+  WHERE `+timedOutText+` AND x.id <> ALL($2::bigint[])
   ORDER BY x.await_deadline LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT now FROM c), pick_lane = 0, await_deadline = NULL, timed_out = true,
   updated_at = (SELECT now FROM c)
 FROM due WHERE g.ctid = due.tid
-RETURNING g.queue`
+RETURNING g.queue`)
 
 // timeoutTheseSQL is timeoutSQL for the rows with given ids. $2 their ids
-var timeoutTheseSQL = these(timeoutSQL)
+var timeoutTheseSQL = named("await timeout", these(timeoutSQL.text), "these")
 
 // TimedOut reports what a sweep of awaits did.
 type TimedOut struct {
@@ -38,7 +38,7 @@ func (s *Store) TimeOut(ctx context.Context, limit int) (out TimedOut, err error
 		return out, err
 	}
 	var ids []int64
-	if err = s.one(ctx, fastLock, "timed out", timedOutSQL, readIDs(&ids), limit, pass); err != nil {
+	if err = s.one(ctx, fastLock, timedOutSQL, readIDs(&ids), limit, pass); err != nil {
 		return out, fmt.Errorf("list awaits that are over: %w", err)
 	}
 	out.Refused, err = narrow(ids, func(ids []int64) error {
@@ -48,9 +48,9 @@ func (s *Store) TimeOut(ctx context.Context, limit int) (out TimedOut, err error
 	return out, err
 }
 
-func (s *Store) timeOut(ctx context.Context, out *TimedOut, text string, limit int, ids []int64) error {
+func (s *Store) timeOut(ctx context.Context, out *TimedOut, text *statement, limit int, ids []int64) error {
 	var queues []string
-	if err := s.one(ctx, fastLock, "await timeout", text, readQueues(&queues), limit, ids); err != nil {
+	if err := s.one(ctx, fastLock, text, readQueues(&queues), limit, ids); err != nil {
 		return fmt.Errorf("time out awaits: %w", err)
 	}
 	out.Queues = append(out.Queues, queues...)
@@ -58,5 +58,5 @@ func (s *Store) timeOut(ctx context.Context, out *TimedOut, text string, limit i
 }
 
 // timedOutSQL lists the rows that timeoutSQL would wake. $1 most rows $2 ids to pass over
-const timedOutSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-SELECT x.id FROM {s}.gen_durable x WHERE ` + timedOutText + ` AND x.id <> ALL($2::bigint[]) ORDER BY x.await_deadline LIMIT $1`
+var timedOutSQL = named("timed out", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+SELECT x.id FROM {s}.gen_durable x WHERE `+timedOutText+` AND x.id <> ALL($2::bigint[]) ORDER BY x.await_deadline LIMIT $1`)

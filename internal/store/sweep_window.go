@@ -13,14 +13,14 @@ import (
 // it.
 //
 // $1 the last name of the page before $2 the sweepers' lock $3 limit
-const pruneWindowsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($2::bigint) AS alone),
+var pruneWindowsSQL = named("prune windows", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($2::bigint) AS alone),
 p AS MATERIALIZED (SELECT w.name FROM {s}.windows w WHERE (SELECT alone FROM c) AND w.name > $1::text ORDER BY w.name LIMIT $3::bigint),
 l AS MATERIALIZED (
   SELECT w.name FROM {s}.windows w WHERE w.name = ANY(ARRAY(SELECT p.name FROM p)) AND w.until < (SELECT now FROM c) - interval '1 minute'
-    AND NOT (w.name LIKE 'debounce:%' AND EXISTS (SELECT FROM {s}.gen_durable g WHERE g.id = w.instance AND ` + waitsText + ` OFFSET 0))
+    AND NOT (w.name LIKE 'debounce:%' AND EXISTS (SELECT FROM {s}.gen_durable g WHERE g.id = w.instance AND `+waitsText+` OFFSET 0))
   ORDER BY w.name FOR UPDATE SKIP LOCKED),
 d AS (DELETE FROM {s}.windows w WHERE w.name = ANY(ARRAY(SELECT l.name FROM l)) RETURNING w.name)
-SELECT (SELECT count(*) FROM d), (SELECT count(*) FROM p), coalesce((SELECT max(p.name) FROM p), '')`
+SELECT (SELECT count(*) FROM d), (SELECT count(*) FROM p), coalesce((SELECT max(p.name) FROM p), '')`)
 
 func (s *Store) pruneWindows(ctx context.Context, p PruneParams, sum *Pruned) error {
 	after := ""
@@ -30,7 +30,7 @@ func (s *Store) pruneWindows(ctx context.Context, p PruneParams, sum *Pruned) er
 			_, err := pgx.ForEachRow(rows, []any{&gone, &seen, &after}, func() error { return nil })
 			return err
 		}
-		if err := s.sweep(ctx, p, s.stmt("prune windows", pruneWindowsSQL, read, after, s.sweepers(), p.Limit)); err != nil {
+		if err := s.sweep(ctx, p, s.stmt(pruneWindowsSQL, read, after, s.sweepers(), p.Limit)); err != nil {
 			return err
 		}
 		sum.Windows += gone

@@ -32,10 +32,10 @@ var errTrunkBusy = errors.New("gendurable: the connection of the heartbeats is i
 
 // aliveAtOnceSQL takes the lock of aliveSQL without waiting, since others wait for the connection:
 // the lock is not free while somebody asks whether the worker lives. $1 schema $2 worker
-var aliveAtOnceSQL = `SELECT pg_try_advisory_lock_shared(` + livenessKey("$1::text", "$2::text") + `)`
+var aliveAtOnceSQL = named("alive at once", `SELECT pg_try_advisory_lock_shared(`+livenessKey("$1::text", "$2::text")+`)`)
 
 // goneSQL releases a worker's liveness lock. $1 schema $2 worker
-var goneSQL = `SELECT pg_advisory_unlock_shared(` + livenessKey("$1::text", "$2::text") + `)`
+var goneSQL = named("gone", `SELECT pg_advisory_unlock_shared(`+livenessKey("$1::text", "$2::text")+`)`)
 
 // use lets a line use the connection, after it has taken the line's liveness lock there.
 func (t *trunk) use(ctx context.Context, l *Line, send func(ctx context.Context, conn *pgx.Conn) error) error {
@@ -76,7 +76,7 @@ func (t *trunk) live(ctx context.Context, l *Line) error {
 		return nil
 	}
 	var alive bool
-	if err := l.s.pipelineOn(ctx, t.conn, l.s.stmt("alive at once", aliveAtOnceSQL, readOne(&alive), l.s.schema, l.worker)); err != nil {
+	if err := l.s.pipelineOn(ctx, t.conn, l.s.stmt(aliveAtOnceSQL, readOne(&alive), l.s.schema, l.worker)); err != nil {
 		t.doomed = true // the lock may be held already, and would be held twice
 		return fmt.Errorf("lock that worker %s lives: %w", l.worker, err)
 	}
@@ -109,7 +109,7 @@ func (t *trunk) left(l *Line) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if l.s.pipelineOn(ctx, t.conn, l.s.stmt("gone", goneSQL, nil, l.s.schema, l.worker)) != nil {
+	if l.s.pipelineOn(ctx, t.conn, l.s.stmt(goneSQL, nil, l.s.schema, l.worker)) != nil {
 		t.doomed = true
 	}
 }

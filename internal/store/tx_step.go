@@ -17,12 +17,12 @@ import (
 // write. It locks nothing: while the step's function runs, heartbeats, signals and joins reach the
 // row as usual. The fenced update in the same transaction keeps a zombie's writes from being
 // committed. $1 id $2 token $3 visit $4 worker
-var ownFenceSQL = `SELECT ` + visitFence("$2", "$3") + ` FROM {s}.gen_durable g WHERE g.id = $1`
+var ownFenceSQL = named("own fence", `SELECT `+visitFence("$2", "$3")+` FROM {s}.gen_durable g WHERE g.id = $1`)
 
 // ownWaitSQL, before the fence, bounds what the function waits for a lock, unless the role has a
 // bound of its own: such transactions take turns, and one that waits for a stranger for ever would
 // keep its turn. $1 how long
-const ownWaitSQL = `SELECT CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', $1, true) END`
+var ownWaitSQL = named("own wait", `SELECT CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', $1, true) END`)
 
 // ownWait is how long a step's own transaction waits for a lock: 1 s, doubled at each repetition up
 // to 5 s. So a turn that waits for a stranger is soon free for others, and a row that many lock is
@@ -117,9 +117,9 @@ func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *st
 	}
 	defer s.undo(finish, tx)
 	current := false
-	wait := s.stmt("own wait", ownWaitSQL, nil, millis(t.Wait))
+	wait := s.stmt(ownWaitSQL, nil, millis(t.Wait))
 	wait.Ahead = true
-	fence := s.stmt("own fence", ownFenceSQL, func(rows pgx.Rows) error {
+	fence := s.stmt(ownFenceSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&current}, func() error { return nil })
 		return err
 	}, c.ID, c.Token, c.Visit, worker)
@@ -194,7 +194,7 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 		// Postgres refuses to change the next row of the key, not the outcome's own: Promote deals with
 		// it.
 		out.Missed = append(out.Missed, b.keys...)
-		err = send(s.stmt("unpromote", unpromoteSQL, nil))
+		err = send(s.stmt(unpromoteSQL, nil))
 	}
 	if err != nil {
 		return uncommittedError{err}
@@ -202,19 +202,19 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 	if len(out.Applied) == 0 {
 		return nil // the outcome is stale: whoever began the transaction rolls it back
 	}
-	if err := s.db.Surround(ctx, tx.Commit, s.stmt("commit", `COMMIT`, nil)); err != nil {
+	if err := s.db.Surround(ctx, tx.Commit, s.stmt(endSQL, nil)); err != nil {
 		return &entpgx.StmtError{Name: "commit", Sent: true, Err: err}
 	}
 	out.Runnable(b.entries)
 	return nil
 }
 
-const (
+var (
 	promoting = "promote"
 	// revocableSQL precedes the promotion in a step's own transaction. Without it, a row that Postgres
 	// refuses to bring forward would undo what the step wrote, and its outcome would be blamed.
-	revocableSQL = `SAVEPOINT gendurable_promotion`
-	unpromoteSQL = `ROLLBACK TO SAVEPOINT gendurable_promotion`
+	revocableSQL = named("revocable", `SAVEPOINT gendurable_promotion`)
+	unpromoteSQL = named("unpromote", `ROLLBACK TO SAVEPOINT gendurable_promotion`)
 )
 
 // uncommittedError is an error before COMMIT was sent. So nothing was committed, whatever else is
@@ -228,9 +228,9 @@ func (uncommittedError) Unknown() bool { return false }
 
 func (s *Store) begin(ctx context.Context, conn *pgxpool.Conn) (tx pgx.Tx, err error) {
 	err = s.db.Surround(ctx, func(ctx context.Context) (err error) {
-		tx, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginSQL})
+		tx, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginSQL.text})
 		return err
-	}, s.stmt("begin", beginSQL, nil))
+	}, s.stmt(beginSQL, nil))
 	return tx, err
 }
 
@@ -242,5 +242,5 @@ func (s *Store) undo(ctx context.Context, tx pgx.Tx) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = s.db.Surround(ctx, tx.Rollback, s.stmt("rollback", `ROLLBACK`, nil)) // an error if it has ended already
+	_ = s.db.Surround(ctx, tx.Rollback, s.stmt(rollbackSQL, nil)) // an error if it has ended already
 }

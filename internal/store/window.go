@@ -20,7 +20,7 @@ import (
 // statement locks in the order of names.
 //
 // $1 names, distinct $2 uids $3 kinds $4 lengths, µs
-const openWindowsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+var openWindowsSQL = named("open windows", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 INSERT INTO {s}.windows AS w (name, uid, opened_at, until)
 SELECT r.name, r.uid::uuid, c.now, CASE r.kind
     WHEN 'once' THEN date_bin(r.us * interval '1 microsecond', c.now, '2001-01-01 00:00+00') + r.us * interval '1 microsecond'
@@ -31,21 +31,21 @@ ORDER BY r.name COLLATE "C"
 ON CONFLICT (name) DO UPDATE SET uid = excluded.uid,
   opened_at = CASE WHEN w.name LIKE 'debounce:%' THEN w.opened_at ELSE clock_timestamp() END,
   until = CASE WHEN w.name LIKE 'once:%' THEN excluded.until ELSE clock_timestamp() + (excluded.until - excluded.opened_at) END
-WHERE w.name LIKE 'debounce:%' OR w.until <= CASE WHEN w.name LIKE 'once:%' THEN excluded.opened_at ELSE clock_timestamp() END`
+WHERE w.name LIKE 'debounce:%' OR w.until <= CASE WHEN w.name LIKE 'once:%' THEN excluded.opened_at ELSE clock_timestamp() END`)
 
 // windowsSQL reads windows after openWindowsSQL, in a statement of its own, to see what that has
 // waited for. A window is the caller's if it has the uid of his spec. $1 names
-const windowsSQL = `SELECT w.name, w.uid, w.instance, w.opened_at, w.until FROM {s}.windows w WHERE w.name = ANY($1::text[])`
+var windowsSQL = named("windows", `SELECT w.name, w.uid, w.instance, w.opened_at, w.until FROM {s}.windows w WHERE w.name = ANY($1::text[])`)
 
 // settleWindowsSQL notes the instances of windows that this transaction has opened. A debounce
 // counts from its first spec on. $1 names $2 instances
-const settleWindowsSQL = `UPDATE {s}.windows w SET instance = u.id,
+var settleWindowsSQL = named("settle windows", `UPDATE {s}.windows w SET instance = u.id,
   opened_at = CASE WHEN w.name LIKE 'debounce:%' THEN clock_timestamp() ELSE w.opened_at END
-FROM unnest($1::text[], $2::bigint[]) AS u(name, id) WHERE w.name = u.name`
+FROM unnest($1::text[], $2::bigint[]) AS u(name, id) WHERE w.name = u.name`)
 
 // closeWindowsSQL closes windows that this transaction has opened in vain, since the key of the
 // spec is occupied. $1 names
-const closeWindowsSQL = `DELETE FROM {s}.windows w WHERE w.name = ANY($1::text[])`
+var closeWindowsSQL = named("close windows", `DELETE FROM {s}.windows w WHERE w.name = ANY($1::text[])`)
 
 // window is a row of windows.
 type window struct {
@@ -79,8 +79,8 @@ func (r *ruling) openWindows(round []int) (todo []int, err error) {
 		return round, nil
 	}
 	found := map[string]window{}
-	open := r.s.stmt("open windows", openWindowsSQL, nil, names, uids, kinds, us)
-	if err := r.send(open, r.s.stmt("windows", windowsSQL, readWindows(found), names)); err != nil {
+	open := r.s.stmt(openWindowsSQL, nil, names, uids, kinds, us)
+	if err := r.send(open, r.s.stmt(windowsSQL, readWindows(found), names)); err != nil {
 		return nil, err
 	}
 	for _, i := range round {
@@ -122,10 +122,10 @@ func (r *ruling) settleWindows(round []int) error {
 	}
 	var stmts []entpgx.Stmt
 	if len(names) > 0 {
-		stmts = append(stmts, r.s.stmt("settle windows", settleWindowsSQL, nil, names, ids))
+		stmts = append(stmts, r.s.stmt(settleWindowsSQL, nil, names, ids))
 	}
 	if len(vain) > 0 {
-		stmts = append(stmts, r.s.stmt("close windows", closeWindowsSQL, nil, vain))
+		stmts = append(stmts, r.s.stmt(closeWindowsSQL, nil, vain))
 	}
 	if len(stmts) == 0 {
 		return nil

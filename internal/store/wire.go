@@ -22,10 +22,10 @@ type wire struct {
 }
 
 // wireSQL sets up a wire's session. $1 lock_timeout $2 statement_timeout
-const wireSQL = `SELECT set_config('lock_timeout', $1, false), set_config('statement_timeout', $2, false),
+var wireSQL = named("wire", `SELECT set_config('lock_timeout', $1, false), set_config('statement_timeout', $2, false),
   set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
   set_config('tcp_keepalives_count', '3', false), set_config('idle_session_timeout', '0', false),
-  ` + untimed
+  `+untimed)
 
 // take begins a turn, and reports whether it came before ctx ended.
 func (w *wire) take(ctx context.Context) bool {
@@ -68,7 +68,7 @@ func (w *wire) open(ctx context.Context, s *Store, lock, limit string) error {
 	w.conn = conn
 	w.made++
 	w.alive.Store(w.made)
-	err = s.pipelineOn(ctx, conn, s.stmt("wire", wireSQL, nil, lock, limit))
+	err = s.pipelineOn(ctx, conn, s.stmt(wireSQL, nil, lock, limit))
 	if err == nil {
 		err = w.company.verify(ctx, s, conn)
 	}

@@ -1,0 +1,1 @@
+DELETE FROM "gendurable".workers w WHERE w.id = $1::uuid

@@ -1,0 +1,183 @@
+WITH RECURSIVE c AS MATERIALIZED (
+  SELECT a.*, CASE WHEN $6::text = '' OR $7::int > 0 THEN $6::text ELSE $6::text || chr(1) END AS start FROM (SELECT s.*, greatest(0, least($4::bigint, coalesce(cardinality(s.seats), $4::bigint)) - s.had) AS want
+  FROM (SELECT clock_timestamp() AS now, nullif(current_setting('gendurable.seats'), '')::int[] AS seats,
+    cardinality(current_setting('gendurable.claimed')::bigint[]) AS had) s) a),
+o AS MATERIALIZED (SELECT count(*) = 1 AS alone, min(r.name) AS name, min(r.queue) AS queue, min(r.machine) AS machine, min(r.step) AS step,
+    min(r.label) AS label, bool_or(r.run) AS run
+  FROM "gendurable".gates r WHERE NOT (r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL AND r.cost_label IS NULL AND NOT r.run)),
+r AS MATERIALIZED (
+  SELECT r.name, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
+    r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL) AS mine,
+    e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
+        WHEN r.run THEN r.total - (SELECT count(*) FROM "gendurable".gen_durable g
+          WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND split_part(g.run_gate, '/', 1) = r.name)
+        ELSE r.total - (SELECT count(*) FROM "gendurable".gen_durable g WHERE g.place IS NOT NULL AND split_part(g.gate, '/', 1) = r.name) END,
+      floor(r.total_rate_burst - d.owes))::bigint AS total_free
+  FROM c CROSS JOIN "gendurable".gates r LEFT JOIN "gendurable".gate_keys e ON e.key = r.name
+  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace FROM "gendurable".gate_keys b WHERE r.total_rate IS NOT NULL AND b.key = r.name
+    FOR NO KEY UPDATE OF b SKIP LOCKED) b ON true
+  LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * r.total_rate::float8 / r.total_rate_per * coalesce(b.pace, 1)) END AS owes OFFSET 0) d ON r.total_rate IS NOT NULL),
+walk AS (
+  SELECT 0 AS n, c.start AS lo, NULL::text AS k, false AS around, NULL::text AS name, false AS run, NULL::int AS places, NULL::int[] AS taken,
+    NULL::int AS rate, NULL::bigint AS rate_per, NULL::int AS burst, NULL::text AS cost_label, NULL::bigint AS total_free, NULL::int AS total_rate,
+    NULL::bigint AS total_per, NULL::int AS total_burst, NULL::float8 AS owes, 1 AS weight, 0 AS used, 0::bigint AS free, 0::bigint AS met,
+    NULL::bigint AS wait, false AS crowded FROM c
+  UNION ALL
+  SELECT v.n, v.lo, v.k, v.around, v.name, v.run, v.places, v.taken, v.rate, v.rate_per, v.burst, v.cost_label, v.total_free, v.total_rate,
+    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded
+  FROM (
+    SELECT w.n + 1 AS n, CASE WHEN r.name IS NULL OR r.mine OR strpos(x.k, '/') = 0 THEN x.k || chr(1) ELSE r.name || '0' END AS lo, x.k, x.around,
+      r.name, coalesce(r.run, false) AS run, r.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
+      r.total_rate_per AS total_per, r.total_rate_burst AS total_burst, r.owes, coalesce(b.weight, 1) AS weight,
+      CASE WHEN w.n = 0 AND x.k = $6::text THEN least($7::int, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
+      CASE WHEN r.name IS NULL THEN c.want WHEN NOT r.mine OR r.closed > c.now OR b.closed_until > c.now THEN 0
+        ELSE greatest(0, least(c.want, r.places - cardinality(h.taken), r.total_free, floor(r.rate_burst - d.debt))) END::bigint AS free,
+      CASE WHEN NOT r.mine THEN NULL
+        WHEN r.closed > c.now OR b.closed_until > c.now THEN (date_part('epoch', greatest(r.closed, b.closed_until) - c.now) * 1000000)::bigint
+        WHEN d.debt + 1 > r.rate_burst THEN ceil((d.debt + 1 - r.rate_burst) * r.rate_per / r.rate / coalesce(b.pace, 1))::bigint
+        WHEN r.owes + 1 > r.total_rate_burst THEN ceil((r.owes + 1 - r.total_rate_burst) * r.total_rate_per / r.total_rate)::bigint END AS wait,
+      coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded
+    FROM (SELECT * FROM walk) w CROSS JOIN c
+    CROSS JOIN LATERAL (
+      SELECT coalesce(f.k, CASE WHEN NOT w.around THEN (
+          SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) END) AS k,
+        w.around OR f.k IS NULL AS around
+      FROM (SELECT (SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate ~>=~ w.lo
+        ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) AS k OFFSET 0) f OFFSET 0) x
+    LEFT JOIN r ON r.name = split_part(x.k, '/', 1)
+    LEFT JOIN LATERAL (SELECT b.* FROM "gendurable".gate_keys b WHERE b.key = x.k OFFSET 0) b ON r.mine
+    LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * r.rate::float8 / r.rate_per * coalesce(b.pace, 1)) END AS debt OFFSET 0) d ON r.rate IS NOT NULL
+    LEFT JOIN LATERAL (SELECT CASE WHEN r.run
+      THEN ARRAY(SELECT g.run_place FROM "gendurable".gen_durable g WHERE g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL)
+      ELSE ARRAY(SELECT g.place FROM "gendurable".gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND r.places IS NOT NULL
+    WHERE w.met < c.want AND w.n < $8::int AND x.k IS NOT NULL AND NOT (x.around AND x.k ~>=~ c.start)) v),
+met AS MATERIALIZED (
+  SELECT max(w.met) AS met, max(w.n) AS n, greatest(1, ceil(max(c.want)::numeric / greatest(1, max(w.met))))::int AS turns, bool_or(w.around) AS around,
+    (array_agg(w.k ORDER BY w.n DESC))[1] AS last FROM walk w CROSS JOIN c),
+key AS MATERIALIZED (
+  SELECT w.n, w.k, w.name, w.run, w.places IS NOT NULL AS placed, w.rate, w.rate_per, w.burst, w.cost_label, w.total_free, w.total_rate, w.total_per,
+    w.total_burst, w.owes, w.weight, w.used, w.free, least(w.free, w.weight * m.turns - w.used) AS take, d.debt, b.pace_now AS pace,
+    num_nonnulls(w.rate, w.total_free, w.total_rate) > 0 AS more,
+    CASE WHEN cardinality(w.taken) > 0 THEN ARRAY(SELECT f.n FROM (
+      SELECT generate_series(1, least(w.places, cardinality(w.taken) + least(w.free, w.weight * m.turns - w.used)))::int
+      EXCEPT SELECT unnest(w.taken)) f(n) ORDER BY f.n) END AS numbers
+  FROM walk w CROSS JOIN met m CROSS JOIN c
+  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace, least(1, b.pace * power(2, least(60, greatest(0, date_part('epoch', c.now - b.at)) * 100000 / w.rate_per))) AS pace_now FROM "gendurable".gate_keys b
+    WHERE w.rate IS NOT NULL AND b.key = w.k FOR NO KEY UPDATE OF b SKIP LOCKED) b ON true
+  LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * w.rate::float8 / w.rate_per * coalesce(b.pace, 1)) END AS debt OFFSET 0) d ON w.rate IS NOT NULL
+  WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM "gendurable".gate_keys e WHERE e.key = w.k))),
+line AS MATERIALIZED (
+  SELECT CASE WHEN x.gate IS DISTINCT FROM k.k THEN 6 WHEN NOT x.known THEN 2
+      WHEN x.partition_key IS NOT NULL AND ((SELECT b.id FROM "gendurable".gen_durable b WHERE b.partition_key = x.partition_key AND b.status = 'executing' LIMIT 1) IS NOT NULL
+        OR (SELECT h.id FROM (
+    SELECT f.id, f.pick_lane FROM (
+      SELECT g.id, g.pick_lane, g.eligible_at FROM "gendurable".gen_durable g
+      WHERE g.partition_key = x.partition_key AND g.queue = $1 AND g.status = 'runnable' AND NOT g.paused
+      ORDER BY g.priority, g.eligible_at, g.id LIMIT 1) f
+    WHERE f.eligible_at <= c.now
+    UNION ALL
+    SELECT r.id, r.pick_lane FROM (
+      WITH RECURSIVE level(p) AS (
+        (SELECT g.priority FROM "gendurable".gen_durable g
+         WHERE g.partition_key = x.partition_key AND g.queue = $1 AND g.status = 'runnable' AND NOT g.paused
+         ORDER BY g.priority LIMIT 1)
+        UNION ALL
+        SELECT (SELECT g.priority FROM "gendurable".gen_durable g
+          WHERE g.partition_key = x.partition_key AND g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.priority > level.p
+          ORDER BY g.priority LIMIT 1)
+        FROM level WHERE level.p IS NOT NULL)
+      SELECT h.id, h.pick_lane FROM level CROSS JOIN LATERAL (
+        SELECT g.id, g.pick_lane FROM "gendurable".gen_durable g
+        WHERE g.partition_key = x.partition_key AND g.queue = $1 AND g.status = 'runnable' AND NOT g.paused
+          AND g.priority = level.p AND g.eligible_at <= c.now
+        ORDER BY g.eligible_at, g.id LIMIT 1) h
+      WHERE level.p IS NOT NULL LIMIT 1) r
+    LIMIT 1) h) IS DISTINCT FROM x.id) THEN 6
+      WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act, k.more, x.i, k.take, k.free, k.n, k.used, k.weight, x.tid, x.partition_key, k.k, k.run,
+    CASE WHEN k.placed THEN coalesce(k.numbers[x.i], x.i) END::int AS number, x.then_gate, x.id,
+    k.name, k.rate, k.rate_per, k.burst, k.total_free, k.total_rate, k.total_per, k.total_burst, k.owes, k.debt, k.pace, x.cost
+  FROM key k CROSS JOIN c CROSS JOIN o CROSS JOIN LATERAL (SELECT z.*, row_number() OVER () AS i FROM (
+    SELECT g.ctid AS tid, g.id, g.partition_key, (g.fsm || '/' || g.fsm_version) = ANY($3::text[]) AS known,
+      CASE WHEN o.alone THEN CASE WHEN (NOT o.run OR g.run_gate IS NULL) AND coalesce(o.queue = g.queue, true)
+        AND coalesce(o.machine = g.fsm, true) AND coalesce(o.step = g.step, true) AND (o.label IS NULL OR g.labels ->> o.label IS NOT NULL)
+      THEN o.name || CASE WHEN o.label IS NULL THEN '' ELSE '/' || left(g.labels ->> o.label, 256) END END ELSE (SELECT r.name || CASE WHEN r.label IS NULL THEN '' ELSE '/' || left(g.labels ->> r.label, 256) END
+      FROM "gendurable".gates r
+      WHERE (r.run AND g.run_gate IS NULL OR NOT r.run AND NOT (r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL AND r.cost_label IS NULL AND NOT r.run)) AND coalesce(r.queue = g.queue, true) AND coalesce(r.machine = g.fsm, true)
+        AND coalesce(r.step = g.step, true) AND (r.label IS NULL OR g.labels ->> r.label IS NOT NULL)
+      ORDER BY NOT r.run, r.step IS NULL, r.machine IS NULL, r.label IS NULL, r.queue IS NULL, r.name COLLATE "C" LIMIT 1) END AS gate, CASE WHEN k.run THEN (SELECT r.name || CASE WHEN r.label IS NULL THEN '' ELSE '/' || left(g.labels ->> r.label, 256) END
+      FROM "gendurable".gates r
+      WHERE NOT r.run AND NOT (r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL AND r.cost_label IS NULL AND NOT r.run) AND coalesce(r.queue = g.queue, true) AND coalesce(r.machine = g.fsm, true)
+        AND coalesce(r.step = g.step, true) AND (r.label IS NULL OR g.labels ->> r.label IS NOT NULL)
+      ORDER BY NOT r.run, r.step IS NULL, r.machine IS NULL, r.label IS NULL, r.queue IS NULL, r.name COLLATE "C" LIMIT 1) END AS then_gate,
+      CASE WHEN g.labels ->> k.cost_label ~ '^[0-9]{1,7}$' THEN least(1000000, greatest(1, (g.labels ->> k.cost_label)::int)) ELSE 1 END AS cost
+    FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate = k.k AND g.id <> ALL($9::bigint[]) AND g.id = ANY($10::bigint[])
+    ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT k.take FOR NO KEY UPDATE OF g SKIP LOCKED) z) x),
+facts AS MATERIALIZED (SELECT EXISTS (SELECT FROM line a WHERE a.act IN (2, 6)) AS others, EXISTS (SELECT FROM key k WHERE k.more) AS more),
+paid AS MATERIALIZED (
+  SELECT a.*, row_number() OVER (PARTITION BY a.n ORDER BY a.i) AS j, sum(a.cost) OVER (PARTITION BY a.n ORDER BY a.i) AS spent
+  FROM line a WHERE (SELECT f.more OR f.others FROM facts f) AND a.act IN (0, 7) AND (a.more OR (SELECT others FROM facts))),
+sums AS MATERIALIZED (
+  SELECT p.*, row_number() OVER (PARTITION BY p.name ORDER BY p.turn, p.n, p.j) AS of_gate, sum(p.cost) OVER (PARTITION BY p.name ORDER BY p.turn, p.n, p.j) AS gate_spent
+  FROM (SELECT p.*, (p.j + p.used + p.weight - 1) / p.weight AS turn FROM paid p) p
+  WHERE p.rate IS NULL OR p.debt + p.spent - p.cost + least(p.cost, p.burst) <= p.burst),
+picked AS MATERIALIZED (
+  SELECT * FROM (SELECT row_number() OVER (ORDER BY s.turn, s.n, s.j) AS nth, s.* FROM (
+    SELECT x.partition_key, x.act, x.tid, x.number, x.k, x.run, x.then_gate, x.n, x.i AS j, (x.i + x.used + x.weight - 1) / x.weight AS turn, x.used, x.weight,
+      NULL::text AS name, NULL::int AS rate, NULL::int AS total_rate, NULL::int AS cost, NULL::float8 AS debt, NULL::float8 AS owes, NULL::float8 AS pace
+    FROM line x WHERE x.act IN (0, 7) AND NOT x.more AND NOT (SELECT others FROM facts)
+    UNION ALL
+    SELECT s.partition_key, s.act, s.tid, s.number, s.k, s.run, s.then_gate, s.n, s.j, s.turn, s.used, s.weight, s.name, s.rate, s.total_rate, s.cost, s.debt, s.owes, s.pace
+    FROM sums s WHERE (s.total_free IS NULL OR s.of_gate <= s.total_free)
+      AND (s.total_rate IS NULL OR s.owes + s.gate_spent - s.cost + least(s.cost, s.total_burst) <= s.total_burst)) s) s
+  WHERE s.nth <= (SELECT want FROM c)),
+moved AS (
+  UPDATE "gendurable".gen_durable g SET
+    status = CASE WHEN t.act = 0 THEN 'executing' ELSE g.status END,
+    pick_lane = CASE t.act WHEN 2 THEN 2 WHEN 7 THEN 3 ELSE 0 END,
+    gate = CASE WHEN t.act = 0 AND NOT t.run THEN g.gate WHEN t.act = 7 THEN t.then_gate END,
+    place = CASE WHEN t.act = 0 AND NOT t.run THEN t.number END,
+    run_gate = CASE WHEN t.run THEN t.k ELSE g.run_gate END, run_place = CASE WHEN t.run THEN t.number ELSE g.run_place END,
+    seat = CASE WHEN t.act = 0 THEN (SELECT seats FROM c)[(SELECT had FROM c) + t.seat] END,
+    locked_by = CASE WHEN t.act = 0 THEN $2::text END,
+    lease_expires_at = CASE WHEN t.act = 0 THEN (SELECT clock_timestamp()) + $5::bigint * interval '1 microsecond' END,
+    claim_token = CASE WHEN t.act = 0 THEN nextval('"gendurable".gen_durable_token') ELSE g.claim_token END,
+    updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
+  FROM (SELECT p.tid, p.act, p.k, p.run, p.then_gate, p.number, p.nth AS seat FROM picked p WHERE p.partition_key IS NULL
+    UNION ALL
+    SELECT a.tid, a.act, NULL, false, NULL, NULL, NULL FROM line a WHERE a.act IN (2, 6) AND (SELECT others FROM facts)
+    UNION ALL
+    (SELECT p.tid, p.act, p.k, p.run, p.then_gate, p.number, p.nth FROM picked p WHERE p.partition_key IS NOT NULL ORDER BY p.partition_key)) t
+  WHERE g.ctid = t.tid
+  RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits,
+    CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN nextval('"gendurable".gen_durable_token') END AS fencing_token),
+pay AS (
+  INSERT INTO "gendurable".gate_keys AS b (key, debt, at, pace)
+  SELECT p.k, least(1e12, max(p.debt) + sum(p.cost)), (SELECT now FROM c), coalesce(max(p.pace), 1) FROM picked p WHERE (SELECT more FROM facts) AND p.rate IS NOT NULL GROUP BY p.k
+  UNION ALL
+  SELECT p.name, least(1e12, max(p.owes) + sum(p.cost)), (SELECT now FROM c), 1 FROM picked p WHERE (SELECT more FROM facts) AND p.total_rate IS NOT NULL AND p.k <> p.name GROUP BY p.name
+  ORDER BY 1
+  ON CONFLICT (key) DO UPDATE SET debt = excluded.debt, at = excluded.at, pace = CASE WHEN b.debt = 0 THEN b.pace ELSE excluded.pace END),
+sum AS MATERIALIZED (
+  SELECT count(*) FILTER (WHERE act = 0) AS claimed, count(*) FILTER (WHERE act > 0) AS moved, count(*) FILTER (WHERE act IN (2, 6)) AS left,
+    array_agg(id) FILTER (WHERE act = 0) AS ids, array_agg(id) FILTER (WHERE act = 0 AND awaits) AS awaiting,
+    array_agg(ARRAY[id, fencing_token]) FILTER (WHERE fencing_token IS NOT NULL) AS fencing FROM moved),
+turn AS (
+  SELECT c.want = 0 OR l.k IS NULL AND m.met < c.want AND m.n < $8::int AS stays,
+    l.k IS NOT NULL AND (sum.claimed + sum.moved >= c.want OR m.around OR m.n < $8::int) AS ends, l.k, (l.j + l.used) % l.weight AS used, m.last
+  FROM sum CROSS JOIN c CROSS JOIN met m LEFT JOIN picked l ON l.nth = sum.claimed + sum.moved - sum.left)
+SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.claimed')::bigint[] || coalesce(sum.ids, '{}'))::text, false) ||
+    set_config('gendurable.awaiting', (current_setting('gendurable.awaiting')::bigint[] || coalesce(sum.awaiting, '{}'))::text, false) ||
+    set_config('gendurable.fencing', (current_setting('gendurable.fencing')::bigint[] || coalesce(sum.fencing, '{}'))::text, false) ||
+    set_config('gendurable.lined', coalesce(sum.ids, '{}')::text, false)),
+  sum.moved, sum.left,
+  EXISTS (SELECT FROM line x WHERE x.i = x.take AND x.take < x.free),
+  NOT m.around AND m.n >= $8::int,
+  least((SELECT min(w.wait) FROM walk w), (SELECT min(ceil(u.tokens * u.rate_per / u.rate / coalesce(u.pace, 1)))::bigint FROM (
+      SELECT p.rate, p.rate_per, p.pace, p.debt + p.spent - p.burst + CASE WHEN p.debt + p.spent - p.cost + least(p.cost, p.burst) > p.burst
+        THEN least(p.cost, p.burst) - p.cost ELSE 1 END AS tokens FROM paid p WHERE p.rate IS NOT NULL) u WHERE u.tokens > 0),
+    (SELECT min(ceil((u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) - u.total_burst) * u.total_per / u.total_rate))::bigint
+      FROM sums u WHERE u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) > u.total_burst)),
+  EXISTS (SELECT FROM walk w WHERE w.crowded), CASE WHEN t.stays THEN $6::text WHEN t.ends THEN t.k ELSE t.last END,
+  CASE WHEN t.stays THEN $7::int WHEN t.ends THEN t.used ELSE 0 END,
+  (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
+FROM sum CROSS JOIN c CROSS JOIN met m CROSS JOIN turn t

@@ -1,0 +1,1 @@
+DELETE FROM "gendurable".windows w WHERE w.name = ANY($1::text[])

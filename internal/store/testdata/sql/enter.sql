@@ -1,0 +1,1 @@
+SELECT "gendurable".gen_durable_enter()

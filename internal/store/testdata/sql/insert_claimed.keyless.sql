@@ -1,0 +1,19 @@
+WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+INSERT INTO "gendurable".gen_durable AS g (id, uid, fsm, fsm_version, step, queue, priority, state, partition_key, correlation_key, correlation_scope,
+  eligible_at, pick_lane, labels, trace, deadline, retain, status, locked_by, lease_expires_at, claim_token)
+OVERRIDING SYSTEM VALUE
+SELECT r.id, r.uid, coalesce(r.fsm, ($2::text[])[1]), coalesce(r.ver, ($3::int[])[1]), coalesce(r.step, ($4::text[])[1]), coalesce(r.queue, ($5::text[])[1]), coalesce(r.prio, ($6::smallint[])[1]), r.state::jsonb, r.part, r.key,
+  CASE WHEN r.key IS NULL THEN '{}'::"gendurable".durable_status[] ELSE CASE coalesce(r.scope, ($10::smallint[])[1])
+    WHEN 0 THEN '{runnable,executing,awaiting_signal,awaiting_children}'::"gendurable".durable_status[]
+    WHEN 1 THEN '{runnable,executing,awaiting_signal,awaiting_children,done}'::"gendurable".durable_status[]
+    WHEN 2 THEN '{runnable,executing,awaiting_signal,awaiting_children,failed}'::"gendurable".durable_status[]
+    WHEN 3 THEN '{runnable,executing,awaiting_signal,awaiting_children,done,failed}'::"gendurable".durable_status[]
+    ELSE '{}'::"gendurable".durable_status[] END END, greatest(coalesce(r.at, (SELECT now FROM c) + r.us * interval '1 microsecond'), (SELECT now FROM c)), coalesce(r.lane, ($13::smallint[])[1]),
+  r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond', r.retain::bigint[], 'executing'::"gendurable".durable_status, $18::text, (SELECT now FROM c) + $19::bigint * interval '1 microsecond', nextval('"gendurable".gen_durable_token')
+FROM (SELECT nextval('"gendurable".gen_durable_id_seq') AS id, t.* FROM (SELECT unnest($1::uuid[]) AS uid, unnest($2::text[]) AS fsm, unnest($3::int[]) AS ver, unnest($4::text[]) AS step,
+  unnest($5::text[]) AS queue, unnest($6::smallint[]) AS prio, unnest($7::text[]) AS state, unnest($8::text[]) AS part,
+  unnest($9::text[]) AS key, unnest($10::smallint[]) AS scope, unnest($11::bigint[]) AS us, unnest($12::timestamptz[]) AS at,
+  unnest($13::smallint[]) AS lane, unnest($14::text[]) AS labels, unnest($15::text[]) AS trace, unnest($16::bigint[]) AS life, unnest($17::text[]) AS retain) t) r RETURNING g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN octet_length(g.state::text) <= $20::int THEN g.state::text END,
+  g.attempt, g.crashes, g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
+  g.timed_out, g.inserted_at, NULL::text, false, g.deadline, (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint, g.labels,
+  g.trace, g.eligible_at, false, NULL::text, coalesce(g.retain[1] = 0, false), coalesce(g.join_round, 0), g.node

@@ -1,0 +1,116 @@
+WITH RECURSIVE c AS MATERIALIZED (
+  SELECT a.*, CASE WHEN $3::text = '' OR $4::int > 0 THEN $3::text ELSE $3::text || chr(1) END AS start FROM (SELECT s.*, greatest(0, least($2::bigint, coalesce(cardinality(s.seats), $2::bigint)) - s.had) AS want
+  FROM (SELECT clock_timestamp() AS now, nullif(current_setting('gendurable.seats'), '')::int[] AS seats,
+    cardinality(current_setting('gendurable.claimed')::bigint[]) AS had) s) a),
+o AS MATERIALIZED (SELECT count(*) = 1 AS alone, min(r.name) AS name, min(r.queue) AS queue, min(r.machine) AS machine, min(r.step) AS step,
+    min(r.label) AS label, bool_or(r.run) AS run
+  FROM "gendurable".gates r WHERE NOT (r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL AND r.cost_label IS NULL AND NOT r.run)),
+r AS MATERIALIZED (
+  SELECT r.name, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
+    r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL) AS mine,
+    e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
+        WHEN r.run THEN r.total - (SELECT count(*) FROM "gendurable".gen_durable g
+          WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND split_part(g.run_gate, '/', 1) = r.name)
+        ELSE r.total - (SELECT count(*) FROM "gendurable".gen_durable g WHERE g.place IS NOT NULL AND split_part(g.gate, '/', 1) = r.name) END,
+      floor(r.total_rate_burst - d.owes))::bigint AS total_free
+  FROM c CROSS JOIN "gendurable".gates r LEFT JOIN "gendurable".gate_keys e ON e.key = r.name
+  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace FROM "gendurable".gate_keys b WHERE r.total_rate IS NOT NULL AND b.key = r.name
+   ) b ON true
+  LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * r.total_rate::float8 / r.total_rate_per * coalesce(b.pace, 1)) END AS owes OFFSET 0) d ON r.total_rate IS NOT NULL),
+walk AS (
+  SELECT 0 AS n, c.start AS lo, NULL::text AS k, false AS around, NULL::text AS name, false AS run, NULL::int AS places, NULL::int[] AS taken,
+    NULL::int AS rate, NULL::bigint AS rate_per, NULL::int AS burst, NULL::text AS cost_label, NULL::bigint AS total_free, NULL::int AS total_rate,
+    NULL::bigint AS total_per, NULL::int AS total_burst, NULL::float8 AS owes, 1 AS weight, 0 AS used, 0::bigint AS free, 0::bigint AS met,
+    NULL::bigint AS wait, false AS crowded FROM c
+  UNION ALL
+  SELECT v.n, v.lo, v.k, v.around, v.name, v.run, v.places, v.taken, v.rate, v.rate_per, v.burst, v.cost_label, v.total_free, v.total_rate,
+    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded
+  FROM (
+    SELECT w.n + 1 AS n, CASE WHEN r.name IS NULL OR r.mine OR strpos(x.k, '/') = 0 THEN x.k || chr(1) ELSE r.name || '0' END AS lo, x.k, x.around,
+      r.name, coalesce(r.run, false) AS run, r.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
+      r.total_rate_per AS total_per, r.total_rate_burst AS total_burst, r.owes, coalesce(b.weight, 1) AS weight,
+      CASE WHEN w.n = 0 AND x.k = $3::text THEN least($4::int, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
+      CASE WHEN r.name IS NULL THEN c.want WHEN NOT r.mine OR r.closed > c.now OR b.closed_until > c.now THEN 0
+        ELSE greatest(0, least(c.want, r.places - cardinality(h.taken), r.total_free, floor(r.rate_burst - d.debt))) END::bigint AS free,
+      CASE WHEN NOT r.mine THEN NULL
+        WHEN r.closed > c.now OR b.closed_until > c.now THEN (date_part('epoch', greatest(r.closed, b.closed_until) - c.now) * 1000000)::bigint
+        WHEN d.debt + 1 > r.rate_burst THEN ceil((d.debt + 1 - r.rate_burst) * r.rate_per / r.rate / coalesce(b.pace, 1))::bigint
+        WHEN r.owes + 1 > r.total_rate_burst THEN ceil((r.owes + 1 - r.total_rate_burst) * r.total_rate_per / r.total_rate)::bigint END AS wait,
+      coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded
+    FROM (SELECT * FROM walk) w CROSS JOIN c
+    CROSS JOIN LATERAL (
+      SELECT coalesce(f.k, CASE WHEN NOT w.around THEN (
+          SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) END) AS k,
+        w.around OR f.k IS NULL AS around
+      FROM (SELECT (SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate ~>=~ w.lo
+        ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) AS k OFFSET 0) f OFFSET 0) x
+    LEFT JOIN r ON r.name = split_part(x.k, '/', 1)
+    LEFT JOIN LATERAL (SELECT b.* FROM "gendurable".gate_keys b WHERE b.key = x.k OFFSET 0) b ON r.mine
+    LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * r.rate::float8 / r.rate_per * coalesce(b.pace, 1)) END AS debt OFFSET 0) d ON r.rate IS NOT NULL
+    LEFT JOIN LATERAL (SELECT CASE WHEN r.run
+      THEN ARRAY(SELECT g.run_place FROM "gendurable".gen_durable g WHERE g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL)
+      ELSE ARRAY(SELECT g.place FROM "gendurable".gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND r.places IS NOT NULL
+    WHERE w.met < c.want AND w.n < $5::int AND x.k IS NOT NULL AND NOT (x.around AND x.k ~>=~ c.start)) v),
+met AS MATERIALIZED (
+  SELECT max(w.met) AS met, max(w.n) AS n, greatest(1, ceil(max(c.want)::numeric / greatest(1, max(w.met))))::int AS turns, bool_or(w.around) AS around,
+    (array_agg(w.k ORDER BY w.n DESC))[1] AS last FROM walk w CROSS JOIN c),
+key AS MATERIALIZED (
+  SELECT w.n, w.k, w.name, w.run, w.places IS NOT NULL AS placed, w.rate, w.rate_per, w.burst, w.cost_label, w.total_free, w.total_rate, w.total_per,
+    w.total_burst, w.owes, w.weight, w.used, w.free, least(w.free, w.weight * m.turns - w.used) AS take, d.debt, b.pace_now AS pace,
+    num_nonnulls(w.rate, w.total_free, w.total_rate) > 0 AS more,
+    CASE WHEN cardinality(w.taken) > 0 THEN ARRAY(SELECT f.n FROM (
+      SELECT generate_series(1, least(w.places, cardinality(w.taken) + least(w.free, w.weight * m.turns - w.used)))::int
+      EXCEPT SELECT unnest(w.taken)) f(n) ORDER BY f.n) END AS numbers
+  FROM walk w CROSS JOIN met m CROSS JOIN c
+  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace, least(1, b.pace * power(2, least(60, greatest(0, date_part('epoch', c.now - b.at)) * 100000 / w.rate_per))) AS pace_now FROM "gendurable".gate_keys b
+    WHERE w.rate IS NOT NULL AND b.key = w.k) b ON true
+  LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * w.rate::float8 / w.rate_per * coalesce(b.pace, 1)) END AS debt OFFSET 0) d ON w.rate IS NOT NULL
+  WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM "gendurable".gate_keys e WHERE e.key = w.k))),
+line AS MATERIALIZED (
+  SELECT CASE WHEN x.gate IS DISTINCT FROM k.k THEN 6 WHEN NOT x.known THEN 2
+      WHEN x.partition_key IS NOT NULL AND ((SELECT b.id FROM "gendurable".gen_durable b WHERE b.partition_key = x.partition_key AND b.status = 'executing' LIMIT 1) IS NOT NULL
+        OR (SELECT h.id FROM (
+    SELECT f.id, f.pick_lane FROM (
+      SELECT g.id, g.pick_lane, g.eligible_at FROM "gendurable".gen_durable g
+      WHERE g.partition_key = x.partition_key AND g.queue = $1 AND g.status = 'runnable' AND NOT g.paused
+      ORDER BY g.priority, g.eligible_at, g.id LIMIT 1) f
+    WHERE f.eligible_at <= c.now
+    UNION ALL
+    SELECT r.id, r.pick_lane FROM (
+      WITH RECURSIVE level(p) AS (
+        (SELECT g.priority FROM "gendurable".gen_durable g
+         WHERE g.partition_key = x.partition_key AND g.queue = $1 AND g.status = 'runnable' AND NOT g.paused
+         ORDER BY g.priority LIMIT 1)
+        UNION ALL
+        SELECT (SELECT g.priority FROM "gendurable".gen_durable g
+          WHERE g.partition_key = x.partition_key AND g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.priority > level.p
+          ORDER BY g.priority LIMIT 1)
+        FROM level WHERE level.p IS NOT NULL)
+      SELECT h.id, h.pick_lane FROM level CROSS JOIN LATERAL (
+        SELECT g.id, g.pick_lane FROM "gendurable".gen_durable g
+        WHERE g.partition_key = x.partition_key AND g.queue = $1 AND g.status = 'runnable' AND NOT g.paused
+          AND g.priority = level.p AND g.eligible_at <= c.now
+        ORDER BY g.eligible_at, g.id LIMIT 1) h
+      WHERE level.p IS NOT NULL LIMIT 1) r
+    LIMIT 1) h) IS DISTINCT FROM x.id) THEN 6
+      WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act, k.more, x.i, k.take, k.free, k.n, k.used, k.weight, x.tid, x.partition_key, k.k, k.run,
+    CASE WHEN k.placed THEN coalesce(k.numbers[x.i], x.i) END::int AS number, x.then_gate, x.id,
+    k.name, k.rate, k.rate_per, k.burst, k.total_free, k.total_rate, k.total_per, k.total_burst, k.owes, k.debt, k.pace, x.cost
+  FROM key k CROSS JOIN c CROSS JOIN o CROSS JOIN LATERAL (SELECT z.*, row_number() OVER () AS i FROM (
+    SELECT g.ctid AS tid, g.id, g.partition_key, true AS known,
+      CASE WHEN o.alone THEN CASE WHEN (NOT o.run OR g.run_gate IS NULL) AND coalesce(o.queue = g.queue, true)
+        AND coalesce(o.machine = g.fsm, true) AND coalesce(o.step = g.step, true) AND (o.label IS NULL OR g.labels ->> o.label IS NOT NULL)
+      THEN o.name || CASE WHEN o.label IS NULL THEN '' ELSE '/' || left(g.labels ->> o.label, 256) END END ELSE (SELECT r.name || CASE WHEN r.label IS NULL THEN '' ELSE '/' || left(g.labels ->> r.label, 256) END
+      FROM "gendurable".gates r
+      WHERE (r.run AND g.run_gate IS NULL OR NOT r.run AND NOT (r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL AND r.cost_label IS NULL AND NOT r.run)) AND coalesce(r.queue = g.queue, true) AND coalesce(r.machine = g.fsm, true)
+        AND coalesce(r.step = g.step, true) AND (r.label IS NULL OR g.labels ->> r.label IS NOT NULL)
+      ORDER BY NOT r.run, r.step IS NULL, r.machine IS NULL, r.label IS NULL, r.queue IS NULL, r.name COLLATE "C" LIMIT 1) END AS gate, CASE WHEN k.run THEN (SELECT r.name || CASE WHEN r.label IS NULL THEN '' ELSE '/' || left(g.labels ->> r.label, 256) END
+      FROM "gendurable".gates r
+      WHERE NOT r.run AND NOT (r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL AND r.cost_label IS NULL AND NOT r.run) AND coalesce(r.queue = g.queue, true) AND coalesce(r.machine = g.fsm, true)
+        AND coalesce(r.step = g.step, true) AND (r.label IS NULL OR g.labels ->> r.label IS NOT NULL)
+      ORDER BY NOT r.run, r.step IS NULL, r.machine IS NULL, r.label IS NULL, r.queue IS NULL, r.name COLLATE "C" LIMIT 1) END AS then_gate,
+      CASE WHEN g.labels ->> k.cost_label ~ '^[0-9]{1,7}$' THEN least(1000000, greatest(1, (g.labels ->> k.cost_label)::int)) ELSE 1 END AS cost
+    FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate = k.k AND g.id <> ALL($6::bigint[])
+    ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT k.take) z) x),
+facts AS MATERIALIZED (SELECT EXISTS (SELECT FROM line a WHERE a.act IN (2, 6)) AS others, EXISTS (SELECT FROM key k WHERE k.more) AS more)
+SELECT x.id FROM line x

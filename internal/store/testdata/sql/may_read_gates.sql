@@ -1,0 +1,2 @@
+SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = 'gates' AND has_table_privilege(c.oid, 'SELECT'))

@@ -1,0 +1,6 @@
+SELECT set_config('statement_timeout', $1, true) || set_config('enable_seqscan', 'off', true) ||
+    set_config('enable_bitmapscan', 'off', true) || set_config('plan_cache_mode', 'force_generic_plan', true) ||
+    set_config('jit', 'off', true) || set_config('datestyle', 'ISO', true) IS NULL,
+  ARRAY(SELECT unnest(current_setting('gendurable.fencing')::bigint[])), current_setting('gendurable.unsettled')::text[], current_setting('gendurable.lined')::bigint[],
+  CASE WHEN "gendurable".gen_durable_enter() THEN CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+  THEN set_config('transaction_timeout', '0', true) END END

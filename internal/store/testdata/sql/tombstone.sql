@@ -1,0 +1,2 @@
+UPDATE "gendurable".signals s SET consumed_at = (SELECT clock_timestamp()), payload = '{}'
+WHERE s.id = ANY($1::bigint[]) AND (SELECT g.commit_id FROM "gendurable".gen_durable g WHERE g.id = s.target_id) = $2::uuid
