@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -86,37 +85,69 @@ func goneText(id string) string {
 	return `(SELECT gone.id FROM {s}.gen_durable gone WHERE gone.id = ` + id + `) IS NULL`
 }
 
-// keptSQL commits the outcomes of a batch that keep their claim. It changes no indexed column, so
-// Postgres updates the row in place (HOT) at half the cost. That is why the heartbeat, and not the
-// commit, extends leases. See commitSQL for the statement's shape.
-//
-// $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps $7 states
-var keptSQL = named("commit kept", `UPDATE {s}.gen_durable g SET step = u.step, state = u.state::jsonb, awaits = NULL, timed_out = false, attempt = 0, crashes = 0,
-  last_error = NULL, visit = g.visit + 1, commit_id = $5::uuid, updated_at = (SELECT clock_timestamp())
-FROM (SELECT t.*, `+lockText+` AS tid
-  FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS step,
-    unnest($7::text[]) AS state) t OFFSET 0) u
-WHERE g.ctid = u.tid AND `+visitFence("u.token", "u.visit")+`
-RETURNING g.id`)
+// commitForm is a form of the statement that applies all other outcomes. What a batch does not need
+// costs it nothing.
+type commitForm struct {
+	recorded bool // it also appends to the history
+	versions bool // it writes the versions of outcomes of converted claims
+	nodes    bool // it ends nodes of graphs; then it also writes versions
+}
 
-// doneSQL commits the Done outcomes of a batch, except those of children, whose parents must be
-// locked. Done is the most common outcome that gives its claim up, and a statement for this one
-// kind costs nine tenths of the general one. See commitSQL for the statement's shape.
+var (
+	keptSQL                = named("commit kept", keptText(false))
+	keptRecordedSQL        = named("commit kept", keptText(true), "recorded")
+	doneSQL                = named("commit done", doneText(false))
+	doneRecordedSQL        = named("commit done", doneText(true), "recorded")
+	commitSQL              = named("commit", commitForm{}.text())
+	commitRecordedSQL      = named("commit", commitForm{recorded: true}.text(), "recorded")
+	migratedSQL            = named("commit migrated", commitForm{versions: true}.text())
+	migratedRecordedSQL    = named("commit migrated", commitForm{versions: true, recorded: true}.text(), "recorded")
+	commitNodesSQL         = named("commit nodes", commitForm{nodes: true, versions: true}.text())
+	commitNodesRecordedSQL = named("commit nodes", commitForm{nodes: true, versions: true, recorded: true}.text(), "recorded")
+)
+
+// keptText commits the outcomes of a batch that keep their claim. It changes no indexed column, so
+// Postgres updates the row in place (HOT) at half the cost. That is why the heartbeat, and not the
+// commit, extends leases. See commitForm for the statement's shape.
 //
-// $1 ids $2 tokens $3 visits $4 worker $5 mark $6 results
-var doneSQL = named("commit done", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-UPDATE {s}.gen_durable g SET status = 'done', result = u.result::jsonb, awaits = NULL, timed_out = false, await_deadline = NULL, pick_lane = 0,
+// $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps $7 states, and those of the history
+func keptText(recorded bool) string {
+	h := unrecorded
+	if p := parameters(7); recorded {
+		h = recordedAs(&p, "'next'", "g.step", "NULL::text", "NULL::text")
+	}
+	return when(recorded, `WITH h AS (`) + `UPDATE {s}.gen_durable g SET step = u.step, state = u.state::jsonb, awaits = NULL, timed_out = false, attempt = 0, crashes = 0,
+  last_error = NULL, visit = g.visit + 1, commit_id = $5::uuid, updated_at = (SELECT clock_timestamp())
+FROM (SELECT t.*` + h.lock + `
+  FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS step,
+    unnest($7::text[]) AS state` + h.arrays + `) t` + h.from + `
+WHERE g.ctid = ` + h.tid + ` AND ` + visitFence("u.token", "u.visit") + `
+RETURNING g.id` + h.end
+}
+
+// doneText commits the Done outcomes of a batch, except those of children, whose parents must be
+// locked. Done is the most common outcome that gives its claim up, and a statement for this one
+// kind costs nine tenths of the general one. See commitForm for the statement's shape.
+//
+// $1 ids $2 tokens $3 visits $4 worker $5 mark $6 results, and those of the history
+func doneText(recorded bool) string {
+	h := unrecorded
+	if p := parameters(6); recorded {
+		h = recordedAs(&p, "'done'", "NULL::text", "NULL::text", "NULL::text")
+	}
+	return `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)` + h.open + `UPDATE {s}.gen_durable g SET status = 'done', result = u.result::jsonb, awaits = NULL, timed_out = false, await_deadline = NULL, pick_lane = 0,
   last_error = NULL, failure = NULL, locked_by = NULL, lease_expires_at = NULL, gate = NULL, place = NULL, seat = NULL,
   finished_at = (SELECT now FROM c), commit_id = $5::uuid, updated_at = (SELECT now FROM c)
-FROM (SELECT t.*, `+lockText+` AS tid
-  FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS result) t OFFSET 0) u
-WHERE g.ctid = u.tid AND `+visitFence("u.token", "u.visit")+`
-RETURNING g.id`)
+FROM (SELECT t.*` + h.lock + `
+  FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS result` + h.arrays + `) t` + h.from + `
+WHERE g.ctid = ` + h.tid + ` AND ` + visitFence("u.token", "u.visit") + `
+RETURNING g.id` + h.end
+}
 
-// commitSQL applies all other outcomes of a batch, of all kinds, under the fence (see visitFence).
-// A stale outcome changes nothing. Each applied row carries the batch's mark in commit_id. The
-// riders that follow in the transaction find their rows by that mark, and never by the values that
-// the fence should have next, which a re-claimed row could match too (T84).
+// text applies all other outcomes of a batch, of all kinds, under the fence (see visitFence). A
+// stale outcome changes nothing. Each applied row carries the batch's mark in commit_id. The riders
+// that follow in the transaction find their rows by that mark, and never by the values that the
+// fence should have next, which a re-claimed row could match too (T84).
 //
 // The statement never waits for a stranger. It leaves out a row that someone has locked (SKIP
 // LOCKED), and a terminal child whose parent, which a rider is to join, someone has locked. Lock
@@ -127,17 +158,28 @@ RETURNING g.id`)
 // child would be left out. The join is by ctid, which is right only because the lock did not wait
 // (T99).
 //
+// Of a batch that ends nodes, it leaves out a node for which a row waits that somebody has locked.
+// All of these rows are locked before the first row is updated, as the parents are.
+//
 // $1 ids, ascending $2 tokens $3 visits $4 worker $5 mark $6 kinds $7 steps $8 states $9 results
 // $10 delay or timeout, µs $11 time $12 errors $13 failures $14, $15 slice of $16 names $17 number
-// of children $18 parent of a terminal child $19 the distinct parents. A column that no entry needs
-// is NULL, which unnest pads.
-var commitSQL = named("commit", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
-p AS MATERIALIZED (SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
-UPDATE {s}.gen_durable g SET
+// of children $18 parent of a terminal child $19 the distinct parents, and behind these what the
+// form has: the columns of the history, the versions, the nodes. A column that no entry needs is
+// NULL, which unnest pads.
+func (f commitForm) text() string {
+	p, h := parameters(19), unrecorded
+	if f.recorded {
+		h = recordedAs(&p, "u.kind", "CASE WHEN u.kind IN ('next', 'await', 'children', 'rejoin') THEN g.step END", "u.failure", "u.err")
+	}
+	versions, nodes := p.next(), p.next()
+	return `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+p AS MATERIALIZED (SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)` +
+		when(f.nodes, `,
+held AS MATERIALIZED (`+heldText(nodes+"::bigint[]")+`)`) + h.open + `UPDATE {s}.gen_durable g SET
   status = CASE u.kind WHEN 'await' THEN 'awaiting_signal' WHEN 'done' THEN 'done' WHEN 'stop' THEN 'failed'
     WHEN 'children' THEN CASE WHEN u.n > 0 THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END
     WHEN 'rejoin' THEN 'awaiting_children' ELSE 'runnable' END,
-  step = coalesce(u.step, g.step),
+  step = coalesce(u.step, g.step),` + when(f.versions, ` fsm_version = coalesce(u.version, g.fsm_version),`) + `
   state = coalesce(u.state::jsonb, g.state),
   result = CASE u.kind WHEN 'done' THEN u.result::jsonb ELSE g.result END,
   awaits = CASE WHEN u.kind IN ('retry', 'again', 'stop') THEN g.awaits WHEN u.kind = 'await' THEN ($16::text[])[u.lo:u.hi] END,
@@ -150,7 +192,7 @@ UPDATE {s}.gen_durable g SET
   crashes = CASE WHEN u.kind IN ('retry', 'again', 'done', 'stop') THEN g.crashes ELSE 0 END,
   last_error = CASE WHEN u.kind IN ('retry', 'again', 'stop') THEN coalesce(u.err, g.last_error) END,
   failure = u.failure,
-  errors = CASE WHEN u.kind = 'stop' OR u.kind = 'retry' AND u.err IS NOT NULL THEN `+remembered+`'at', u.now,
+  errors = CASE WHEN u.kind = 'stop' OR u.kind = 'retry' AND u.err IS NOT NULL THEN ` + remembered + `'at', u.now,
     'kind', CASE WHEN u.kind = 'retry' THEN 'retry' WHEN u.failure = 'crashes' THEN 'crash' WHEN u.failure = 'deadline' THEN 'deadline'
       ELSE 'stop' END,
     'error', left(coalesce(u.err, ''), 1024)) ELSE g.errors END,
@@ -169,28 +211,16 @@ UPDATE {s}.gen_durable g SET
   updated_at = u.now
 FROM (
   SELECT t.*, (SELECT now FROM c) AS now,
-    CASE WHEN t.at IS NOT NULL THEN t.at WHEN t.us IS NOT NULL THEN (SELECT now FROM c) + t.us * interval '1 microsecond' END AS due,
-    `+lockText+` AS tid
+    CASE WHEN t.at IS NOT NULL THEN t.at WHEN t.us IS NOT NULL THEN (SELECT now FROM c) + t.us * interval '1 microsecond' END AS due` + h.lock + `
   FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS kind,
     unnest($7::text[]) AS step, unnest($8::text[]) AS state, unnest($9::text[]) AS result, unnest($10::bigint[]) AS us,
     unnest($11::timestamptz[]) AS at, unnest($12::text[]) AS err, unnest($13::text[]) AS failure, unnest($14::int[]) AS lo,
-    unnest($15::int[]) AS hi, unnest($17::int[]) AS n, unnest($18::bigint[]) AS parent) t
-  WHERE t.parent = ANY(ARRAY(SELECT id FROM p)) OR t.parent IS NULL OR `+goneText("t.parent")+` OFFSET 0) u
-WHERE g.ctid = u.tid AND `+visitFence("u.token", "u.visit")+`
-RETURNING g.id`)
-
-// migratedSQL is commitSQL for a batch with outcomes of converted claims: it writes their version,
-// too. It is a statement of its own, so that commitSQL costs others nothing. TestMigratedSQL holds
-// it to commitSQL. $20 versions; with the history's columns before them, $23
-var (
-	migratedSQL         = named("commit migrated", migrated(commitSQL.text, "$20"))
-	migratedRecordedSQL = named("commit migrated", migrated(commitRecordedSQL.text, "$23"), "recorded")
-)
-
-func migrated(commit, versions string) string {
-	return strings.NewReplacer(
-		"step = coalesce(u.step, g.step),", "step = coalesce(u.step, g.step), fsm_version = coalesce(u.version, g.fsm_version),",
-		"unnest($18::bigint[]) AS parent", "unnest($18::bigint[]) AS parent, unnest("+versions+"::int[]) AS version").Replace(commit)
+    unnest($15::int[]) AS hi, unnest($17::int[]) AS n, unnest($18::bigint[]) AS parent` +
+		when(f.versions, `, unnest(`+versions+`::int[]) AS version`) + h.arrays + `) t
+  WHERE ` + when(f.nodes, `(`) + `t.parent = ANY(ARRAY(SELECT id FROM p)) OR t.parent IS NULL OR ` + goneText("t.parent") +
+		when(f.nodes, `) AND t.id <> ALL(ARRAY(SELECT id FROM held))`) + h.from + `
+WHERE g.ctid = ` + h.tid + ` AND ` + visitFence("u.token", "u.visit") + `
+RETURNING g.id` + h.end
 }
 
 // slowSQL leads a transaction of the slow lane. It locks the outcomes' own rows together with the

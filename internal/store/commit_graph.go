@@ -39,24 +39,6 @@ func heldText(nodes string) string {
   WHERE t.waits AND l.id IS NULL`
 }
 
-// commitNodesSQL is commitSQL for a batch that ends nodes. It leaves out a node for which a row
-// waits that somebody has locked. All of these rows are locked before the first row is updated, as
-// the parents are. It writes versions, too, as migratedSQL. $21 those nodes; with the history's
-// columns before them, $24
-var (
-	commitNodesSQL         = named("commit nodes", withNodes(migratedSQL.text, "$21"))
-	commitNodesRecordedSQL = named("commit nodes", withNodes(migratedRecordedSQL.text, "$24"), "recorded")
-)
-
-func withNodes(commit, nodes string) string {
-	parents := "t.parent = ANY(ARRAY(SELECT id FROM p)) OR t.parent IS NULL OR " + goneText("t.parent")
-	const gate = "WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)"
-	return strings.NewReplacer(
-		gate, gate+",\nheld AS MATERIALIZED ("+heldText(nodes+"::bigint[]")+")",
-		parents, "("+parents+") AND t.id <> ALL(ARRAY(SELECT id FROM held))",
-	).Replace(commit)
-}
-
 // slowNodesSQL is slowSQL for a batch that ends nodes: it also locks what waits for them. An edge
 // that is newer than its snapshot was added under the root's lock, for which this statement waited;
 // settleEdgesSQL meets it, and waits for its row. $1 rows $2 nodes

@@ -35,47 +35,48 @@ const errorMost = "1024"
 const historyInto = `INSERT INTO {s}.history (at, instance, visit, took, waited, attempt, fsm_version, kind, worker, fsm, step, to_step, failure, error, diff)
   SELECT `
 
-// recorded turns a fenced UPDATE into one that also appends to the history. The arrays take, of
-// each outcome, how long its step ran in µs (NULL: not recorded), whether it ran ahead, and its
-// diff. kind, to, failure and err are SQL expressions for the columns of these names.
+// history is what a fenced UPDATE has that its form without a history has not, or in its place. u is
+// the outcome, g its row.
+type history struct {
+	open   string // in front of the UPDATE
+	arrays string // further columns of t, the outcomes as they were sent
+	lock   string // locks the row, in the list of u
+	from   string // ends u
+	tid    string // of the locked row
+	end    string // behind RETURNING g.id
+}
+
+var unrecorded = history{
+	open: "\n",
+	lock: `,
+    ` + lockText + ` AS tid`,
+	from: ` OFFSET 0) u`,
+	tid:  `u.tid`,
+}
+
+// recordedAs makes a fenced UPDATE append to the history as well. Its arrays have, of each outcome,
+// how long its step ran in µs (NULL: not recorded), whether it ran ahead, and its diff. kind, to,
+// failure and err are SQL expressions for the columns of these names.
 //
 // What the row was before the update comes from the subselect that locks it: the step that was
 // left, its attempt, when it was claimed (updated_at) and when it had been due. So that one is a
 // join here, since it has several columns.
-func recorded(text, took, ahead, diff, kind, to, failure, err string) string {
-	open := "WITH h AS (UPDATE {s}.gen_durable g SET"
-	if strings.HasPrefix(text, "WITH ") {
-		text = strings.Replace(text, ")\nUPDATE {s}.gen_durable g SET", "),\nh AS (UPDATE {s}.gen_durable g SET", 1)
-	} else {
-		text = strings.Replace(text, "UPDATE {s}.gen_durable g SET", open, 1)
-	}
-	arrays := fmt.Sprintf(", unnest(%s::bigint[]) AS took, unnest(%s::boolean[]) AS ahead, unnest(%s::text[]) AS diff", took, ahead, diff)
-	text = strings.NewReplacer(
-		" AS state) t", " AS state"+arrays+") t",
-		" AS result) t", " AS result"+arrays+") t",
-		" AS parent) t", " AS parent"+arrays+") t",
-		", "+lockText+" AS tid", "", ",\n    "+lockText+" AS tid", "",
-		" OFFSET 0) u\nWHERE g.ctid = u.tid", `) u
+func recordedAs(p *parameters, kind, to, failure, err string) history {
+	return history{
+		open:   ",\nh AS (",
+		arrays: `, unnest(` + p.next() + `::bigint[]) AS took, unnest(` + p.next() + `::boolean[]) AS ahead, unnest(` + p.next() + `::text[]) AS diff`,
+		from: `) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid, x.step, x.attempt, x.updated_at, x.eligible_at
-  FROM {s}.gen_durable x WHERE x.id = u.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) l
-WHERE g.ctid = l.tid`,
-		"\nRETURNING g.id", `
-RETURNING g.id, g.updated_at AS at, u.visit, u.took, CASE WHEN coalesce(u.ahead, false) THEN 0
+  FROM {s}.gen_durable x WHERE x.id = u.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) l`,
+		tid: `l.tid`,
+		end: `, g.updated_at AS at, u.visit, u.took, CASE WHEN coalesce(u.ahead, false) THEN 0
     ELSE greatest(0, (date_part('epoch', l.updated_at - l.eligible_at) * 1000000)::bigint) END AS waited, l.attempt, g.fsm_version,
-  `+kind+` AS kind, g.fsm, l.step AS from_step, `+to+` AS to_step, `+failure+` AS failure, `+err+` AS err, u.diff),
-w AS (`+historyInto+`at, id, visit, took, waited, attempt, fsm_version, kind, $4::uuid, fsm, from_step, to_step, failure, left(err, `+errorMost+`),
+  ` + kind + ` AS kind, g.fsm, l.step AS from_step, ` + to + ` AS to_step, ` + failure + ` AS failure, ` + err + ` AS err, u.diff),
+w AS (` + historyInto + `at, id, visit, took, waited, attempt, fsm_version, kind, $4::uuid, fsm, from_step, to_step, failure, left(err, ` + errorMost + `),
   diff::jsonb FROM h WHERE took >= 0)
-SELECT id FROM h`).Replace(text)
-	return text
+SELECT id FROM h`,
+	}
 }
-
-var (
-	keptRecordedSQL = named("commit kept", recorded(keptSQL.text, "$8", "$9", "$10", "'next'", "g.step", "NULL::text", "NULL::text"), "recorded")
-	doneRecordedSQL = named("commit done", recorded(doneSQL.text, "$7", "$8", "$9", "'done'", "NULL::text", "NULL::text", "NULL::text"), "recorded")
-
-	commitRecordedSQL = named("commit", recorded(commitSQL.text, "$20", "$21", "$22", "u.kind",
-		"CASE WHEN u.kind IN ('next', 'await', 'children', 'rejoin') THEN g.step END", "u.failure", "u.err"), "recorded")
-)
 
 // trail holds the columns that a part of a batch sends for the history. They may be shorter than
 // the part: unnest pads them.
