@@ -155,7 +155,7 @@ func TestConfigurationIsComplete(t *testing.T) {
 // The list of statements is that of package store.
 func TestStatementsAreComplete(t *testing.T) {
 	t.Parallel()
-	named := regexp.MustCompile(`(?:named|formsOf)\("([^"]+)"`)
+	named := regexp.MustCompile(`(?:named|formsOf|sweepsOf)\("([^"]+)"`)
 	sources, err := filepath.Glob(filepath.Join(root, "internal", "store", "*.go"))
 	require.NoError(t, err)
 	statements := map[string]bool{}

@@ -57,16 +57,32 @@ kept AS (UPDATE {s}.signals s SET consumed_at = (SELECT clock_timestamp()), payl
   WHERE s.id = ANY($8::bigint[]) AND s.dedup_key IS NOT NULL AND s.target_id IN (SELECT id FROM turned))
 SELECT id, queue FROM turned`)
 
-// dropInboxSQL deletes the inboxes of instances that are done, and returns how many signals of them
-// nobody has consumed. It follows the update, so that it sees signals that were delivered before
-// the row was locked (T3), and unlessSQL, whose instances are not done. Never add "finished_at IS
-// NOT NULL": the plan would walk that index. $1 ids $2 mark $3 signals given to these executions:
-// the end has consumed them.
-var dropInboxSQL = named("drop inbox", `WITH d AS (DELETE FROM {s}.signals s
+var (
+	dropInboxSQL         = named("drop inbox", dropInboxText(false))
+	dropInboxRecordedSQL = named("drop inbox", dropInboxText(true), "recorded")
+)
+
+// dropInboxText deletes the inboxes of instances that are done, and returns how many signals of
+// them nobody has consumed. It follows the update, so that it sees signals that were delivered
+// before the row was locked (T3), and unlessSQL, whose instances are not done. Never add
+// "finished_at IS NOT NULL": the plan would walk that index. $1 ids $2 mark $3 signals given to
+// these executions: the end has consumed them.
+//
+// It may also append to the history which signals of recorded instances nobody had consumed, a row
+// for each name. Its kind has a dot, so that the row counts as no run of a step. $4 the recorded
+// instances $5 worker
+func dropInboxText(recorded bool) string {
+	return `WITH d AS (DELETE FROM {s}.signals s
 WHERE s.target_id = ANY($1::bigint[])
   AND (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = s.target_id AND g.status = 'done') = $2::uuid
-RETURNING s.id, s.target_id, s.name, s.consumed_at)
-SELECT d.target_id, d.name, count(*) AS number FROM d WHERE d.consumed_at IS NULL AND d.id <> ALL(coalesce($3::bigint[], '{}')) GROUP BY 1, 2`)
+RETURNING s.id, s.target_id, s.name, s.consumed_at)` + either(recorded, ",\nn AS (", "\n") +
+		`SELECT d.target_id, d.name, count(*) AS number FROM d WHERE d.consumed_at IS NULL AND d.id <> ALL(coalesce($3::bigint[], '{}')) GROUP BY 1, 2` +
+		when(recorded, `),
+w AS (`+historyInto+`(SELECT clock_timestamp()), g.id, g.visit, NULL, NULL, NULL, g.fsm_version, 'signal.unread', $5::uuid, g.fsm, g.step,
+    NULL, NULL, left(n.number || ' × ' || n.name, `+errorMost+`), NULL
+  FROM n JOIN {s}.gen_durable g ON g.id = n.target_id WHERE g.id = ANY($4::bigint[]))
+SELECT n.target_id, n.name, n.number FROM n`)
+}
 
 // dropInstancesSQL deletes instances that are done and are not to be kept. It is the last rider, so
 // that all others find the row. Whoever waits for its lock meanwhile (a delivery, an operator)
@@ -77,7 +93,12 @@ var dropInstancesSQL = named("drop instances", `DELETE FROM {s}.gen_durable g WH
   SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) AND x.commit_id = $2::uuid AND x.status = 'done'
   FOR UPDATE SKIP LOCKED))`)
 
-// joinSQL settles the joins of terminal children, with one aggregated decrement per parent. It
+var (
+	joinSQL         = named("join", joinText(false))
+	joinStreamedSQL = named("join streamed", joinText(true))
+)
+
+// joinText settles the joins of terminal children, with one aggregated decrement per parent. It
 // counts a child only if this commit ended it (joined = mark, so exactly once, T42), and only in
 // the parent's current round (T87). The parents have been locked since the update. It returns the
 // queue of each parent that it woke, and whether rounds of it have a rest to cancel.
@@ -85,8 +106,17 @@ var dropInstancesSQL = named("drop instances", `DELETE FROM {s}.gen_durable g WH
 // The join's policy is decided here, under the parent's lock, from the counts that only this
 // statement changes: so one commit is the first to make its condition true, and that one wakes the
 // parent. See joinWakes. A parent that it wakes waits for nothing any more, not even for its
-// timeout. $1 terminal children $2 mark
-var joinSQL = named("join", `WITH woken AS (
+// timeout.
+//
+// Where a child of a stream ends, it also numbers the ends of such children. The parents have been
+// locked by an earlier statement. An ended child is no parent that waits, so no row is written
+// twice. $1 terminal children $2 mark
+func joinText(streamed bool) string {
+	return `WITH ` + when(streamed, `numbered AS (
+  UPDATE {s}.gen_durable k SET stream_nth = nextval('{s}.gen_durable_id_seq') FROM unnest($1::bigint[]) AS u(id)
+  CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.joined = $2::uuid AND x.parent_round < 0 OFFSET 0) n
+  WHERE k.ctid = n.tid),
+`) + `woken AS (
   UPDATE {s}.gen_durable p SET children_pending = p.children_pending - d.n,
     join_done = CASE WHEN p.join_round >= p.round THEN p.join_done + d.ok ELSE p.join_done END,
     join_failed = CASE WHEN p.join_round >= p.round THEN p.join_failed + d.n - d.ok ELSE p.join_failed END,
@@ -98,8 +128,9 @@ var joinSQL = named("join", `WITH woken AS (
   FROM (SELECT k.parent_id, k.parent_round, count(*)::int AS n, count(*) FILTER (WHERE k.status = 'done')::int AS ok FROM unnest($1::bigint[]) AS u(id)
     CROSS JOIN LATERAL (SELECT x.parent_id, x.parent_round, x.joined, x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
     WHERE k.joined = $2::uuid GROUP BY 1, 2) d
-  CROSS JOIN LATERAL (SELECT x.ctid AS tid, `+joinWakes+` AS wakes
+  CROSS JOIN LATERAL (SELECT x.ctid AS tid, ` + joinWakes + ` AS wakes
     FROM {s}.gen_durable x WHERE x.id = d.parent_id FOR NO KEY UPDATE) l
   WHERE p.ctid = l.tid AND p.round = d.parent_round AND p.status = 'awaiting_children'
   RETURNING p.queue, p.status, p.losers IS NOT NULL AS rest)
-SELECT queue, rest FROM woken WHERE status = 'runnable'`)
+SELECT queue, rest FROM woken WHERE status = 'runnable'`
+}

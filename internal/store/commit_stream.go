@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,7 +14,7 @@ import (
 // which they were committed (fsm.Joining.Stream). Nothing of that goes by a clock:
 //
 // Whoever ends a child locks its parent first, and keeps that lock to the end of its transaction.
-// In it, joinStreamedSQL draws a number from a sequence for the child, in stream_nth. Between two
+// In it, joinText draws a number from a sequence for the child, in stream_nth. Between two
 // ends of children of one parent lies the release of that lock, so the numbers are in the order of
 // the commits, and a snapshot that has a number has all lower ones, too.
 //
@@ -36,15 +35,6 @@ var streamSQL = named("stream", `UPDATE {s}.gen_durable g SET round = -g.round, 
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($3::int[]) AS most) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $2::uuid AND x.round > 0 OFFSET 0) l
 WHERE g.ctid = l.tid`)
-
-// joinStreamedSQL is joinSQL, and numbers the ends of the children of streams. The parents have
-// been locked by an earlier statement. An ended child is no parent that waits, so no row is written
-// twice. $1, $2 as joinSQL
-var joinStreamedSQL = named("join streamed", strings.Replace(joinSQL.text, "WITH woken AS (", `WITH numbered AS (
-  UPDATE {s}.gen_durable k SET stream_nth = nextval('{s}.gen_durable_id_seq') FROM unnest($1::bigint[]) AS u(id)
-  CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.joined = $2::uuid AND x.parent_round < 0 OFFSET 0) n
-  WHERE k.ctid = n.tid),
-woken AS (`, 1))
 
 // joiners are children that end, and whose parents count that. Whoever ends a row sees whether it
 // is a child of a stream. So joinStreamedSQL goes out only for batches, sweeps and verbs that end

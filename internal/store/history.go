@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -128,16 +127,6 @@ func (t *trail) args(args ...any) []any {
 	return append(args, t.took, t.ahead, t.diffs)
 }
 
-// dropInboxRecordedSQL is dropInboxSQL that also appends which signals of recorded instances nobody
-// had consumed, a row for each name. Its kind has a dot, so that the row counts as no run of a
-// step. $4 the recorded instances $5 worker
-var dropInboxRecordedSQL = named("drop inbox", strings.Replace(dropInboxSQL.text, "\nSELECT d.target_id", `,
-n AS (SELECT d.target_id`, 1)+`),
-w AS (`+historyInto+`(SELECT clock_timestamp()), g.id, g.visit, NULL, NULL, NULL, g.fsm_version, 'signal.unread', $5::uuid, g.fsm, g.step,
-    NULL, NULL, left(n.number || ' × ' || n.name, `+errorMost+`), NULL
-  FROM n JOIN {s}.gen_durable g ON g.id = n.target_id WHERE g.id = ANY($4::bigint[]))
-SELECT n.target_id, n.name, n.number FROM n`, "recorded")
-
 // undecidedSQL appends what became of outcomes that end an instance only if no signal waits. The
 // update has ended them all, and unlessSQL, before this statement, has let some go on. Both left
 // this batch's mark, and hold the rows: so what the rows say now is what is committed. How long
@@ -171,54 +160,16 @@ func (d *undecided) add(e *Entry) {
 	d.errs, d.diffs = append(d.errs, optional(o.Err)), append(d.diffs, jsonText(r.Diff))
 }
 
-// sweptRecorded turns a sweep into one that also appends to the history, for instances of recorded
-// machines. returns are the columns that the sweep returns, in form of a RETURNING list with names,
-// and names are these names. values are the columns of the history from waited on, of h.
-func sweptRecorded(text, returning, named, names, worker, kind, attempt, err string) string {
-	text = strings.Replace(text, ")\nUPDATE {s}.gen_durable g SET", "),\nh AS (UPDATE {s}.gen_durable g SET", 1)
-	return strings.Replace(text, returning, named+`, g.updated_at AS at, g.visit, `+attempt+` AS attempt, g.fsm_version, g.fsm, g.step,
-  `+worker+` AS lost, g.failure, `+err+` AS err),
-w AS (`+historyInto+`h.at, h.id, h.visit, NULL, NULL, h.attempt, h.fsm_version, `+kind+`, CASE WHEN h.lost ~ '^[0-9a-f-]{36}$' THEN h.lost::uuid END,
-    h.fsm, h.step, NULL, h.failure, left(h.err, `+errorMost+`), NULL
+// sweptInto ends a sweep that also appends to the history, for instances of recorded machines: its
+// UPDATE returns what it returns without a history, each with a name, and then this. names are
+// those names. worker, kind, attempt and err are SQL expressions.
+func sweptInto(names, worker, kind, attempt, err string) string {
+	return `, g.updated_at AS at, g.visit, ` + attempt + ` AS attempt, g.fsm_version, g.fsm, g.step,
+  ` + worker + ` AS lost, g.failure, ` + err + ` AS err),
+w AS (` + historyInto + `h.at, h.id, h.visit, NULL, NULL, h.attempt, h.fsm_version, ` + kind + `, CASE WHEN h.lost ~ '^[0-9a-f-]{36}$' THEN h.lost::uuid END,
+    h.fsm, h.step, NULL, h.failure, left(h.err, ` + errorMost + `), NULL
   FROM h JOIN {s}.recorded_machines r ON r.machine = h.fsm)
-SELECT `+names+` FROM h`, 1)
-}
-
-// recordReaped and recordExpired turn a statement of the reaper, or of the sweep of deadlines, into
-// one that records.
-func recordReaped(text string) string {
-	return sweptRecorded(text,
-		"RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL, g.node IS NOT NULL, g.parent_round < 0",
-		"RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL AS child, g.node IS NOT NULL AS node,\n  g.parent_round < 0 AS streamed",
-		"id, queue, partition_key, worker, token, over, child, node, streamed",
-		"e.worker", "'crash'", "g.attempt - 1", "CASE WHEN e.over THEN g.last_error ELSE 'lost its worker' END")
-}
-
-func recordExpired(text string) string {
-	return sweptRecorded(text,
-		"RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END, e.parent_id IS NOT NULL,\n  g.node IS NOT NULL, g.parent_round < 0",
-		"RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END AS key, e.parent_id IS NOT NULL AS child,\n  g.node IS NOT NULL AS node, g.parent_round < 0 AS streamed",
-		"id, key, child, node, streamed", "NULL::text", "'deadline'", "g.attempt", "g.last_error")
-}
-
-var (
-	reapRecordedSQL        = named("reap", recordReaped(reapSQL.text), "recorded")
-	reapTheseRecordedSQL   = named("reap", recordReaped(reapTheseSQL.text), "these recorded")
-	expireRecordedSQL      = named("expire", recordExpired(expireSQL.text), "recorded")
-	expireTheseRecordedSQL = named("expire", recordExpired(expireTheseSQL.text), "these recorded")
-)
-
-// recordingOf has the sweeps' statements that record, by those that do not.
-var recordingOf = map[*statement]*statement{
-	reapSQL: reapRecordedSQL, reapTheseSQL: reapTheseRecordedSQL, expireSQL: expireRecordedSQL, expireTheseSQL: expireTheseRecordedSQL,
-}
-
-// swept returns the text of a sweep: the one that records while some machine is recorded.
-func (s *Store) swept(text *statement) *statement {
-	if s.recording.Load() {
-		return recordingOf[text]
-	}
-	return text
+SELECT ` + names + ` FROM h`
 }
 
 var (

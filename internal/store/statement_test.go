@@ -125,5 +125,5 @@ func TestOnlyNamedMakesStatements(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, map[string]bool{"named": true, "formsOf": true}, makers, "these functions make statements")
+	require.Equal(t, map[string]bool{"named": true, "formsOf": true, "sweepsOf": true}, makers, "these functions make statements")
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,7 +37,39 @@ func parentGate(ends string) string {
       AND (x.node IS NULL OR NOT EXISTS (` + heldText("ARRAY[x.id]") + `)) AS open OFFSET 0) p`
 }
 
-// reapSQL ends claims whose lease has expired. The row runs again as another attempt, or fails if
+// sweepForm is a form of a sweep.
+type sweepForm struct {
+	these    bool // it sweeps the rows with given ids; else it passes over these
+	recorded bool // it also appends to the history: see sweptInto
+}
+
+// sweepsOf makes the statements of a sweep in all forms.
+func sweepsOf(name string, text func(sweepForm) string) map[sweepForm]*statement {
+	return map[sweepForm]*statement{
+		{}:                            named(name, text(sweepForm{})),
+		{these: true}:                 named(name, text(sweepForm{these: true}), "these"),
+		{recorded: true}:              named(name, text(sweepForm{recorded: true}), "recorded"),
+		{these: true, recorded: true}: named(name, text(sweepForm{these: true, recorded: true}), "these recorded"),
+	}
+}
+
+// among selects rows x by their ids. ids is the parameter.
+func (f sweepForm) among(ids string) string {
+	return `x.id ` + either(f.these, `= ANY(`, `<> ALL(`) + ids + `::bigint[])`
+}
+
+// order begins with the rows that are due longest.
+func (f sweepForm) order(due string) string { return `ORDER BY ` + either(f.these, `x.id`, due) }
+
+// open stands before the UPDATE, behind the list of the due rows.
+func (f sweepForm) open() string { return either(f.recorded, ",\nh AS (", "\n") }
+
+// as names a column that the UPDATE returns.
+func (f sweepForm) as(name string) string { return when(f.recorded, ` AS `+name) }
+
+var reapForms = sweepsOf("reap", sweepForm.reap)
+
+// reap ends claims whose lease has expired. The row runs again as another attempt, or fails if
 // that would exceed its machine's crash limit. The first reap has no delay and keeps the row's
 // place. Later ones wait 1 s · 2^(crashes−2), at most 5 min, so that an instance that kills its
 // process does not take the fleet with it (T21). It uses SKIP LOCKED throughout: a committing
@@ -48,15 +79,15 @@ func parentGate(ends string) string {
 // The literal status is intended here: the lease index leads to these rows.
 //
 // $1 most rows $2 mark $3 machines $4 their crash limits $5 ids to pass over
-var reapSQL = named("reap", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+func (f sweepForm) reap() string {
+	return `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 expired AS MATERIALIZED (
-  SELECT x.ctid AS tid, x.parent_id, coalesce(x.locked_by, '') AS worker, x.claim_token AS token, `+overText+` AS over
+  SELECT x.ctid AS tid, x.parent_id, coalesce(x.locked_by, '') AS worker, x.claim_token AS token, ` + overText + ` AS over
   FROM {s}.gen_durable x LEFT JOIN unnest($3::text[], $4::int[]) AS m(machine, most) ON m.machine = x.fsm || '/' || x.fsm_version
-  `+parentGate(overText)+`
+  ` + parentGate(overText) + `
   WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT now FROM c) AND p.open
-    AND x.id <> ALL($5::bigint[])
-  ORDER BY x.lease_expires_at LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED)
-UPDATE {s}.gen_durable g SET
+    AND ` + f.among("$5") + `
+  ` + f.order("x.lease_expires_at") + ` LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED)` + f.open() + `UPDATE {s}.gen_durable g SET
   status = CASE WHEN e.over THEN 'failed'::{s}.durable_status ELSE 'runnable' END,
   pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
   attempt = least(g.attempt, 2147483646) + 1,
@@ -64,24 +95,19 @@ UPDATE {s}.gen_durable g SET
   eligible_at = CASE WHEN e.over OR g.crashes = 0 THEN g.eligible_at
     ELSE (SELECT now FROM c) + least(300, power(2, least(g.crashes - 1, 20))) * interval '1 s' END,
   failure = CASE WHEN e.over THEN 'crashes' END,
-  last_error = CASE WHEN e.over THEN `+crashedText+` ELSE g.last_error END,
-  errors = `+remembered+`'at', (SELECT now FROM c), 'kind', 'crash', 'worker', g.locked_by,
-    'error', CASE WHEN e.over THEN left(`+crashedText+`, 1024) ELSE 'lost its worker' END),
+  last_error = CASE WHEN e.over THEN ` + crashedText + ` ELSE g.last_error END,
+  errors = ` + remembered + `'at', (SELECT now FROM c), 'kind', 'crash', 'worker', g.locked_by,
+    'error', CASE WHEN e.over THEN left(` + crashedText + `, 1024) ELSE 'lost its worker' END),
   finished_at = CASE WHEN e.over THEN (SELECT now FROM c) END,
   joined = CASE WHEN e.over AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::uuid ELSE g.joined END,
   commit_id = CASE WHEN e.over THEN $2::uuid ELSE g.commit_id END,
   updated_at = (SELECT now FROM c)
 FROM expired e
 WHERE g.ctid = e.tid AND (SELECT count(*) FROM expired) > 0
-RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL, g.node IS NOT NULL, g.parent_round < 0`)
-
-// reapTheseSQL is reapSQL for the rows with given ids. $5 their ids
-var reapTheseSQL = named("reap", these(reapSQL.text), "these")
-
-// these turns a sweep that passes over rows with given ids into one of these rows only.
-func these(sweep string) string {
-	return strings.NewReplacer("x.id <> ALL(", "x.id = ANY(", "ORDER BY x.lease_expires_at LIMIT", "ORDER BY x.id LIMIT",
-		"ORDER BY x.deadline LIMIT", "ORDER BY x.id LIMIT", "ORDER BY x.await_deadline LIMIT", "ORDER BY x.id LIMIT").Replace(sweep)
+RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL` + f.as("child") + `, g.node IS NOT NULL` + f.as("node") + `,
+  g.parent_round < 0` + f.as("streamed") +
+		when(f.recorded, sweptInto("id, queue, partition_key, worker, token, over, child, node, streamed",
+			"e.worker", "'crash'", "g.attempt - 1", "CASE WHEN e.over THEN g.last_error ELSE 'lost its worker' END"))
 }
 
 // Reaped reports what a sweep did.
@@ -102,7 +128,7 @@ type CrashLimits struct {
 // not keep it from reaping the others (T22).
 func (s *Store) Reap(ctx context.Context, mark string, limits CrashLimits, limit int) (out Reaped, err error) {
 	pass := s.apart.reap.ids()
-	if err = s.reap(ctx, &out, reapSQL, mark, limits, limit, pass, true); !blames(err) {
+	if err = s.reap(ctx, &out, false, mark, limits, limit, pass, true); !blames(err) {
 		return out, err
 	}
 	var ids []int64
@@ -110,7 +136,7 @@ func (s *Store) Reap(ctx context.Context, mark string, limits CrashLimits, limit
 		return out, fmt.Errorf("list expired leases: %w", err)
 	}
 	out.Refused, err = narrow(ids, func(ids []int64) error {
-		return s.reap(ctx, &out, reapTheseSQL, mark, limits, len(ids), ids, false)
+		return s.reap(ctx, &out, true, mark, limits, len(ids), ids, false)
 	}, ofID)
 	s.apart.reap.add(out.Refused)
 	return out, err
@@ -118,7 +144,7 @@ func (s *Store) Reap(ctx context.Context, mark string, limits CrashLimits, limit
 
 // reap runs one transaction. Without promote it leaves the next rows of the keys to Promote, since
 // one of them may be the row that Postgres refuses to change.
-func (s *Store) reap(ctx context.Context, sum *Reaped, text *statement, mark string, limits CrashLimits, limit int, ids []int64, promote bool) error {
+func (s *Store) reap(ctx context.Context, sum *Reaped, these bool, mark string, limits CrashLimits, limit int, ids []int64, promote bool) error {
 	var out Reaped
 	err := s.interactive(ctx, fastLock, func(send send) error {
 		var keys []string
@@ -154,7 +180,7 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text *statement, mark str
 			})
 			return err
 		}
-		if err := send(s.stmt(s.swept(text), read, limit, mark, limits.Machines, limits.Limits, ids)); err != nil {
+		if err := send(s.stmt(reapForms[sweepForm{these, s.recording.Load()}], read, limit, mark, limits.Machines, limits.Limits, ids)); err != nil {
 			return err
 		}
 		return s.follow(send, &joiners, nodes, keys, mark, promote, &out.Promotion, s.noted(&lost)...)
@@ -189,7 +215,7 @@ func (s *Store) follow(send send, joiners *joiners, nodes []int64, keys []string
 	return send(stmts...)
 }
 
-// expiredSQL lists the rows that reapSQL would reap. $1 most rows $2 ids to pass over
+// expiredSQL lists the rows that a reap would reap. $1 most rows $2 ids to pass over
 var expiredSQL = named("expired", `SELECT x.id FROM {s}.gen_durable x
 WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT clock_timestamp()) AND x.id <> ALL($2::bigint[])
 ORDER BY x.lease_expires_at LIMIT $1`)

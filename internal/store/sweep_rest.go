@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -44,19 +43,23 @@ ORDER BY l.id`)
 // may be a loser again.
 const retriedLoser = `(k.joined IS NOT NULL AND coalesce(k.errors @> jsonb_build_array(jsonb_build_object('kind', 'cancel', 'error', ` + lostText + `)), false))`
 
-// losersSQL locks the live children of due rounds, whose parents this transaction has locked. A
+var (
+	losersSQL      = named("losers", losersText(false))
+	theseLosersSQL = named("losers", losersText(true), "these")
+)
+
+// losersText locks the live children of due rounds, whose parents this transaction has locked. A
 // child that somebody has locked is left to a later sweep, and one that was retried goes on. $1
-// parents $2 their rounds $3 ids to pass over $4 most rows
-var losersSQL = named("losers", `SELECT x.id, coalesce(x.partition_key, ''), x.status::text, coalesce(x.locked_by, ''), x.claim_token, x.parent_round < 0
+// parents $2 their rounds $3 ids to pass over, or the only ones $4 most rows
+func losersText(these bool) string {
+	return `SELECT x.id, coalesce(x.partition_key, ''), x.status::text, coalesce(x.locked_by, ''), x.claim_token, x.parent_round < 0
 FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
 CROSS JOIN LATERAL (SELECT k.id, k.parent_round, k.partition_key, k.status, k.locked_by, k.claim_token FROM {s}.gen_durable k
-  WHERE k.parent_id = u.parent AND abs(k.parent_round) = u.round AND k.finished_at IS NULL AND k.id <> ALL($3::bigint[])
-    AND NOT `+retriedLoser+`
+  WHERE k.parent_id = u.parent AND abs(k.parent_round) = u.round AND k.finished_at IS NULL AND k.id ` + either(these, `= ANY(`, `<> ALL(`) + `$3::bigint[])
+    AND NOT ` + retriedLoser + `
   FOR NO KEY UPDATE SKIP LOCKED) x
-LIMIT $4`)
-
-// theseLosersSQL is losersSQL for the rows with given ids. $3 their ids
-var theseLosersSQL = named("losers", strings.Replace(losersSQL.text, "k.id <> ALL(", "k.id = ANY(", 1), "these")
+LIMIT $4`
+}
 
 // loseSQL fails losers as cancelled, as cancelSQL does. What they have begun is cancelled with
 // them, a generation at a time: every round in which such an instance has live children becomes

@@ -8,21 +8,25 @@ import (
 // timedOutText selects the rows that timeoutSQL wakes.
 const timedOutText = `x.await_deadline <= (SELECT now FROM c) AND coalesce(x.status IN ('awaiting_signal', 'awaiting_children'), false)`
 
-// timeoutSQL wakes instances whose await, or whose join, has timed out, with the signals that have
+var (
+	timeoutSQL      = named("await timeout", sweepForm{}.timeout())
+	timeoutTheseSQL = named("await timeout", sweepForm{these: true}.timeout(), "these")
+)
+
+// timeout wakes instances whose await, or whose join, has timed out, with the signals that have
 // arrived. awaits stays, so that a signal that arrives between this and the claim is still awaited.
-// $1 most rows $2 ids to pass over.
-var timeoutSQL = named("await timeout", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+// $1 most rows $2 ids
+func (f sweepForm) timeout() string {
+	return `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 due AS MATERIALIZED (
   SELECT x.ctid AS tid FROM {s}.gen_durable x
-  WHERE `+timedOutText+` AND x.id <> ALL($2::bigint[])
-  ORDER BY x.await_deadline LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)
+  WHERE ` + timedOutText + ` AND ` + f.among("$2") + `
+  ` + f.order("x.await_deadline") + ` LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT now FROM c), pick_lane = 0, await_deadline = NULL, timed_out = true,
   updated_at = (SELECT now FROM c)
 FROM due WHERE g.ctid = due.tid
-RETURNING g.queue`)
-
-// timeoutTheseSQL is timeoutSQL for the rows with given ids. $2 their ids
-var timeoutTheseSQL = named("await timeout", these(timeoutSQL.text), "these")
+RETURNING g.queue`
+}
 
 // TimedOut reports what a sweep of awaits did.
 type TimedOut struct {

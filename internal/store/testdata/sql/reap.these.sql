@@ -31,4 +31,5 @@ UPDATE "gendurable".gen_durable g SET
   updated_at = (SELECT now FROM c)
 FROM expired e
 WHERE g.ctid = e.tid AND (SELECT count(*) FROM expired) > 0
-RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL, g.node IS NOT NULL, g.parent_round < 0
+RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL, g.node IS NOT NULL,
+  g.parent_round < 0
