@@ -1,8 +1,6 @@
 package store
 
 import (
-	"strings"
-
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -29,7 +27,7 @@ import (
 const waitingNode = `coalesce(x.status = 'awaiting_children' AND x.visit = 0 AND x.node IS NOT NULL, false)`
 
 // heldText lists those of some nodes for which a row waits that somebody else has locked. It locks
-// the others, so that settleEdgesSQL has them. A row that has ceased to wait since the statement
+// the others, so that settleText has them. A row that has ceased to wait since the statement
 // began counts as held: the next try sees it as it is.
 func heldText(nodes string) string {
 	return `SELECT n.id FROM unnest(` + nodes + `) AS n(id)
@@ -46,12 +44,21 @@ var slowNodesSQL = named("commit slow nodes", `SELECT x.id FROM {s}.gen_durable 
 WHERE x.id = ANY(ARRAY(SELECT unnest($1::bigint[]) UNION SELECT e.to_id FROM {s}.edges e WHERE e.from_id = ANY($2::bigint[])))
 ORDER BY x.id FOR NO KEY UPDATE`)
 
-// settleEdgesSQL settles the edges of ended nodes, with one aggregated update per row that waits.
+var (
+	settleEdgesSQL = named("settle edges", settleText(false))
+	settleAddedSQL = named("settle added", settleText(true))
+)
+
+// settleText settles the edges of ended nodes, with one aggregated update per row that waits.
 // It counts a node only if this commit ended it (joined = mark, so exactly once), and only in a row
 // that still waits. Such a row goes on when its last edge is met, or the first one is not. It
 // returns the queue of each row that it woke. The rows have been locked since the update, and the
-// roots as well. $1 ended nodes $2 mark
-var settleEdgesSQL = named("settle edges", `WITH woken AS (
+// roots as well.
+//
+// Or it settles added edges whose origins had ended before this commit: $1 has these, and $3 the
+// nodes to which the edges lead. $1 ended nodes $2 mark
+func settleText(added bool) string {
+	return `WITH woken AS (
   UPDATE {s}.gen_durable p SET children_pending = greatest(p.children_pending - d.n - l.enough, 0),
     join_failed = coalesce(p.join_failed, 0) + d.n - d.ok + l.lost, join_done = p.join_done + d.yes, join_size = p.join_size - d.more,
     status = CASE WHEN l.wakes THEN 'runnable' ELSE p.status END,
@@ -61,16 +68,17 @@ var settleEdgesSQL = named("settle edges", `WITH woken AS (
   FROM (SELECT e.to_id, count(*) FILTER (WHERE e.needs < 3)::int AS n,
       count(*) FILTER (WHERE e.needs = 1 OR e.needs < 3 AND (e.needs = 0) = (k.status = 'done'))::int AS ok,
       count(*) FILTER (WHERE e.needs = 3)::int AS more, count(*) FILTER (WHERE e.needs = 3 AND k.status = 'done')::int AS yes
-    FROM unnest($1::bigint[]) AS u(id)
+    FROM unnest($1::bigint[]` + when(added, `, $3::bigint[]`) + `) AS u(id` + when(added, `, to_id`) + `)
     CROSS JOIN LATERAL (SELECT x.joined, x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
-    CROSS JOIN LATERAL (SELECT e.to_id, e.needs FROM {s}.edges e WHERE e.from_id = u.id OFFSET 0) e
-    WHERE k.joined = $2::uuid GROUP BY 1) d
-  CROSS JOIN LATERAL (SELECT x.ctid AS tid, `+quorumMet+`::int AS enough, `+quorumLost+`::int AS lost,
-      x.children_pending <= d.n + `+quorumMet+`::int OR d.ok < d.n OR `+quorumLost+` AS wakes
-    FROM {s}.gen_durable x WHERE x.id = d.to_id AND `+waitingNode+` FOR NO KEY UPDATE) l
+    CROSS JOIN LATERAL (SELECT e.to_id, e.needs FROM {s}.edges e WHERE e.from_id = u.id` + when(added, ` AND e.to_id = u.to_id`) + ` OFFSET 0) e
+    WHERE k.joined ` + either(added, `<>`, `=`) + ` $2::uuid GROUP BY 1) d
+  CROSS JOIN LATERAL (SELECT x.ctid AS tid, ` + quorumMet + `::int AS enough, ` + quorumLost + `::int AS lost,
+      x.children_pending <= d.n + ` + quorumMet + `::int OR d.ok < d.n OR ` + quorumLost + ` AS wakes
+    FROM {s}.gen_durable x WHERE x.id = d.to_id AND ` + waitingNode + ` FOR NO KEY UPDATE) l
   WHERE p.ctid = l.tid
   RETURNING p.queue, p.status)
-SELECT queue FROM woken WHERE status = 'runnable'`)
+SELECT queue FROM woken WHERE status = 'runnable'`
+}
 
 // These are the conditions that the ends of d complete the quorum of the node x, and that they
 // leave it too few to come. One excludes the other. Each comes true once: a quorum that is met
@@ -80,21 +88,14 @@ const (
 	quorumLost = `coalesce(x.join_done + d.yes + x.join_size - d.more < x.wake_done, false)`
 )
 
-// spawnNodesSQL is spawnSQL for the nodes of a graph. $21 names $22 how many edges each waits for,
-// its quorum as one $23 its quorum; NULL: none $24 of so many
 var (
-	spawnNodesSQL = strings.NewReplacer(
-		"parent_id, parent_round, depth)", "parent_id, parent_round, depth, node, status, children_pending, wake_done, join_done, join_size)",
-		"($18::int[])[1])\n", "($18::int[])[1]),\n  r.node, "+
-			"CASE WHEN r.edges > 0 THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END, r.edges, r.quorum, CASE WHEN r.quorum > 0 THEN 0 END, r.members\n",
-		"unnest($18::int[]) AS depth", "unnest($18::int[]) AS depth, unnest($21::text[]) AS node, unnest($22::int[]) AS edges, unnest($23::int[]) AS quorum, "+
-			"unnest($24::int[]) AS members",
-	).Replace(spawnSQL)
-	spawnNodesForms = formsOf("spawn nodes", spawnNodesSQL, keyless(spawnNodesSQL), 25)
+	edgesSQL = named("edges", edgesText)
+	// addEdgesSQL inserts edges to nodes that were there before, and returns those that are new.
+	addEdgesSQL = named("add edges", edgesText+` ON CONFLICT DO NOTHING RETURNING from_id, to_id`)
 )
 
-// edgesSQL inserts the edges of a graph. $1 from $2 to $3 needs
-var edgesSQL = named("edges", `INSERT INTO {s}.edges (from_id, to_id, needs) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[])`)
+// edgesText inserts the edges of a graph. $1 from $2 to $3 needs
+const edgesText = `INSERT INTO {s}.edges (from_id, to_id, needs) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[])`
 
 // graph holds the graph of an outcome, by the uids of its nodes.
 type graph struct {
@@ -142,7 +143,7 @@ func (s *Store) spawnNodes(c *specs, mark string, g *graph, note func(pgx.Rows) 
 	return s.stmt(text, note, args...)
 }
 
-// args returns the arguments of spawnNodesSQL for some of the nodes.
+// args returns the arguments of spawnNodesForms for some of the nodes.
 func (g *graph) args(c *specs, mark string) []any {
 	names, edges := make([]string, c.len()), make([]int32, c.len())
 	var quorum, members []*int32

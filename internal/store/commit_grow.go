@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -56,31 +55,11 @@ WHERE EXISTS (SELECT FROM {s}.edges e WHERE e.from_id = u.f AND e.to_id = u.t OF
 // Resolve says that it was applied. $1 id $2 token $3 visit $4 worker
 var growFenceSQL = named("grow fence", `SELECT EXISTS (SELECT FROM {s}.gen_durable g WHERE g.id = $1::bigint AND `+visitFence("$2::bigint", "$3::bigint")+`)`)
 
-// addNodesSQL is spawnNodesSQL for nodes that the child of a root adds: they are of its own round,
-// if its outcome was applied. $25 the child
-var (
-	addNodesSQL = strings.NewReplacer("x.round FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id",
-		"x.parent_round FROM {s}.gen_durable x WHERE x.parent_id = u.id AND x.id = $25::bigint AND x.commit_id").Replace(spawnNodesSQL)
-	addNodesForms = formsOf("add nodes", addNodesSQL, keyless(addNodesSQL), 26)
-)
-
-// addEdgesSQL inserts edges to nodes that were there before, and returns those that are new. $1
-// from $2 to $3 needs
-var addEdgesSQL = named("add edges", edgesSQL.text+` ON CONFLICT DO NOTHING RETURNING from_id, to_id`)
-
 // awaitMoreSQL lets nodes wait for more edges. $1 ids $2 how many
 var awaitMoreSQL = named("await more", `UPDATE {s}.gen_durable p SET children_pending = p.children_pending + u.n
 FROM unnest($1::bigint[], $2::int[]) AS u(id, n)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND `+waitingNode+` FOR NO KEY UPDATE) l
 WHERE p.ctid = l.tid`)
-
-// settleAddedSQL is settleEdgesSQL for added edges whose origins had ended before this commit. $1
-// their origins $3 the nodes to which they lead
-var settleAddedSQL = named("settle added", strings.NewReplacer(
-	"unnest($1::bigint[]) AS u(id)", "unnest($1::bigint[], $3::bigint[]) AS u(id, to_id)",
-	"WHERE e.from_id = u.id OFFSET 0", "WHERE e.from_id = u.id AND e.to_id = u.to_id OFFSET 0",
-	"WHERE k.joined = $2::uuid", "WHERE k.joined <> $2::uuid",
-).Replace(settleEdgesSQL.text))
 
 // growSQL lets a root wait for more nodes. One that does not wait any more goes by what its rows
 // say, should it wait again: see rejoinSQL. $1 root $2 round $3 how many

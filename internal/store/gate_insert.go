@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -143,21 +142,4 @@ func (s *Store) lineUp(c *specs) {
 			c.lanes[i], c.gates[i] = 3, &key
 		}
 	}
-}
-
-// These are the statements of shorter names for specs some of which are in line. The gates are
-// their last argument but for the retentions.
-var (
-	insertLinedSQL       = withGates(insertSQL, "$17")
-	insertUnlessLinedSQL = named("insert unless lined", withGates(insertUnlessSQL.text, "$17"))
-	replaceLinedSQL      = named("replace lined", withGates(replaceSQL.text, "$20"))
-	spawnLinedSQL        = withGates(spawnSQL, "$21")
-
-	insertUnlessLinedRetainedSQL = named("insert unless lined", retaining(insertUnlessLinedSQL.text, 18), "retained")
-)
-
-func withGates(insert, gates string) string {
-	return strings.NewReplacer("eligible_at, pick_lane,", "eligible_at, pick_lane, gate,", laneText+",", laneText+", r.gate,",
-		"pick_lane = 0, gate = NULL,", "pick_lane = "+laneText+", gate = r.gate,",
-		"unnest($16::bigint[]) AS life", "unnest($16::bigint[]) AS life, unnest("+gates+"::text[]) AS gate").Replace(insert)
 }

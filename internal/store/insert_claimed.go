@@ -3,7 +3,6 @@ package store
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,23 +33,20 @@ const (
 	claimedBytes = 32 << 10
 )
 
-// insertClaimedSQL is insertSQL for rows that are claimed by the worker that inserts them. It
-// returns them as takenSQL does. The state comes as Postgres has stored it, so that the first run
-// of a step finds the same text as any later one.
+var (
+	insertClaimedSQL        = named("insert claimed", insertForm{retained: true, claimed: true}.insert())
+	insertClaimedKeylessSQL = named("insert claimed", insertForm{retained: true, claimed: true, keyless: true}.insert(), "keyless")
+)
+
+// claimedText returns rows that are claimed by the worker that inserts them, as takenSQL does. The
+// state comes as Postgres has stored it, so that the first run of a step finds the same text as any
+// later one.
 //
-// $1 … $16 as insertRowsSQL $17 retentions $18 worker $19 lease, µs $20 most bytes of a state
-var insertClaimedSQL = named("insert claimed", strings.NewReplacer(
-	"INSERT INTO {s}.gen_durable (", "INSERT INTO {s}.gen_durable AS g (",
-	"trace, deadline, retain)", "trace, deadline, retain, status, locked_by, lease_expires_at, claim_token)",
-	"r.retain::bigint[]", "r.retain::bigint[], 'executing'::{s}.durable_status, $18::text, "+
-		"(SELECT now FROM c) + $19::bigint * interval '1 microsecond', nextval('{s}.gen_durable_token')",
-	"RETURNING id, uid", `RETURNING g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN octet_length(g.state::text) <= $20::int THEN g.state::text END,
+// $1 … $16 as insertForm.rows $17 retentions $18 worker $19 lease, µs $20 most bytes of a state
+const claimedText = `RETURNING g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN octet_length(g.state::text) <= $20::int THEN g.state::text END,
   g.attempt, g.crashes, g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
   g.timed_out, g.inserted_at, NULL::text, false, g.deadline, (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint, g.labels,
-  g.trace, g.eligible_at, false, NULL::text, coalesce(g.retain[1] = 0, false), coalesce(g.join_round, 0), g.node`,
-).Replace(insertRetainedSQL))
-
-var insertClaimedKeylessSQL = named("insert claimed", keyless(insertClaimedSQL.text), "keyless")
+  g.trace, g.eligible_at, false, NULL::text, coalesce(g.retain[1] = 0, false), coalesce(g.join_round, 0), g.node`
 
 // claiming makes an insertion claim its rows.
 type claiming struct {

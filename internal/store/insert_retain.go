@@ -12,23 +12,6 @@ import (
 // that has failed, and that was cancelled. A negative one is that of the GC's process. It is the
 // insert that sets it. An insertion none of whose specs has one sends the statement without it.
 
-// retaining turns an insertion, or the replacement of an instance, into one that sets retain, from
-// the parameter of that number. unnest pads the array.
-func retaining(text string, parameter int) string {
-	return strings.NewReplacer(
-		"trace, deadline)", "trace, deadline, retain)",
-		"trace, deadline, parent_id,", "trace, deadline, retain, parent_id,",
-		"+ r.life * interval '1 microsecond'", "+ r.life * interval '1 microsecond', r.retain::bigint[]",
-		"unnest($16::bigint[]) AS life", fmt.Sprintf("unnest($16::bigint[]) AS life, unnest($%d::text[]) AS retain", parameter),
-	).Replace(text)
-}
-
-var (
-	insertRetainedSQL       = retaining(insertSQL, 17)
-	insertDrawnRetainedSQL  = named("insert", retaining(insertDrawnSQL.text, 18), "drawn retained")
-	insertUnlessRetainedSQL = named("insert unless", retaining(insertUnlessSQL.text, 17), "retained")
-)
-
 // retain returns the statement that sets retentions, and its arguments, if a spec has one.
 func (c *specs) retain(plain, retaining *statement, args ...any) (text *statement, all []any) {
 	if c.retains == nil {

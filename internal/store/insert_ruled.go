@@ -225,23 +225,31 @@ func readRuns(into map[string]run) func(pgx.Rows) error {
 var lockRunsSQL = named("lock runs", `SELECT coalesce(g.partition_key, '') FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[]) AND `+waitsText+`
 ORDER BY g.id FOR NO KEY UPDATE`)
 
-// replaceSQL makes instances that wait what specs say. The caller has locked them, so whoever
+var (
+	replaceSQL      = named("replace", replaceText(false))
+	replaceLinedSQL = named("replace lined", replaceText(true))
+)
+
+// replaceText makes instances that wait what specs say. The caller has locked them, so whoever
 // claims them does so before, and then nothing is replaced, or after. Each keeps its id, its uid,
 // its parent and whether it is paused.
 //
-// $1 … $16 as insertRowsSQL $17 ids $18 due no later than $19 retentions
-var replaceSQL = named("replace", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-UPDATE {s}.gen_durable g SET fsm = `+fsmText+`, fsm_version = `+versionText+`, step = `+stepText+`,
-  queue = `+queueText+`, priority = `+priorityText+`, state = r.state::jsonb,
-  partition_key = r.part, correlation_key = r.key, correlation_scope = `+scopeText+`,
-  eligible_at = greatest(least(`+dueText+`, r.latest), (SELECT now FROM c)), pick_lane = 0, gate = NULL, place = NULL,
+// $1 … $16 as insertForm.rows $17 ids $18 due no later than $19 retentions $20 gates
+func replaceText(lined bool) string {
+	p := parameters(19)
+	return `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+UPDATE {s}.gen_durable g SET fsm = ` + fsmText + `, fsm_version = ` + versionText + `, step = ` + stepText + `,
+  queue = ` + queueText + `, priority = ` + priorityText + `, state = r.state::jsonb,
+  partition_key = r.part, correlation_key = r.key, correlation_scope = ` + scopeText + `,
+  eligible_at = greatest(least(` + dueText + `, r.latest), (SELECT now FROM c)), ` + either(lined, `pick_lane = `+laneText+`, gate = r.gate,`, `pick_lane = 0, gate = NULL,`) + ` place = NULL,
   labels = r.labels::jsonb, trace = r.trace::jsonb, deadline = (SELECT now FROM c) + r.life * interval '1 microsecond',
   retain = r.retain::bigint[],
   updated_at = (SELECT now FROM c)
-FROM (`+specRows+`, unnest($17::bigint[]) AS target, unnest($18::timestamptz[]) AS latest,
+FROM (` + insertForm{lined: lined}.rows(&p) + `, unnest($17::bigint[]) AS target, unnest($18::timestamptz[]) AS latest,
   unnest($19::text[]) AS retain) r
-WHERE g.id = r.target AND `+waitsText+`
-RETURNING g.id`)
+WHERE g.id = r.target AND ` + waitsText + `
+RETURNING g.id`
+}
 
 // replace makes the targets of specs what these say, and returns the specs that have none, or whose
 // target has begun.

@@ -25,13 +25,22 @@ func (e *EndedError) Error() string {
 // Is reports whether target is ErrNoTarget.
 func (e *EndedError) Is(target error) bool { return target == ErrNoTarget }
 
-// insertUnlessSQL inserts the one spec if the lock before it has found no target, and makes the new
+var (
+	insertUnlessSQL              = named("insert unless", insertForm{}.unless())
+	insertUnlessRetainedSQL      = named("insert unless", insertForm{retained: true}.unless(), "retained")
+	insertUnlessLinedSQL         = named("insert unless lined", insertForm{lined: true}.unless())
+	insertUnlessLinedRetainedSQL = named("insert unless lined", insertForm{lined: true, retained: true}.unless(), "retained")
+)
+
+// unless inserts the one spec if the lock before it has found no target, and makes the new
 // instance the target of the following statements. It waits for whoever is inserting the same key.
 // If that transaction commits, the statement inserts nothing, and another attempt will find the
-// occupant. $1 … $16 as insertRowsSQL
-var insertUnlessSQL = named("insert unless", insertRowsSQL+`WHERE nullif(current_setting('gendurable.target'), '') IS NULL
-ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
-RETURNING id, uid, set_config('gendurable.target', id::text, true)`)
+// occupant. $1 … $16 as rows, and behind these what the form has: gates, retentions
+func (f insertForm) unless() string {
+	p := parameters(16)
+	return f.into() + f.numbered(&p) + `WHERE nullif(current_setting('gendurable.target'), '') IS NULL
+` + refuseKeys + `RETURNING id, uid, set_config('gendurable.target', id::text, true)`
+}
 
 // endedHolderSQL finds a terminal instance that occupies a key. $1 key
 var endedHolderSQL = named("ended holder", `SELECT g.id FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text AND g.status IN ('done', 'failed')`)
