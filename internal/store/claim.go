@@ -17,7 +17,23 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// claimSQL turns the most urgent runnable rows of one queue into executing ones. Rows at the front
+// claimForm is a form of the statement that claims.
+type claimForm struct {
+	gated  bool // it heeds gates: see gate_claim.go
+	others bool // it passes over rows with given ids: see claim_apart.go
+	some   bool // it claims only among rows with given ids
+}
+
+var (
+	claimSQL       = named("claim", claimForm{}.text())
+	claimOthersSQL = named("claim others", claimForm{others: true}.text())
+	claimSomeSQL   = named("claim some", claimForm{some: true}.text())
+	gatedSQL       = named("claim gated", claimForm{gated: true}.text())
+	gatedOthersSQL = named("claim others gated", claimForm{gated: true, others: true}.text())
+	gatedSomeSQL   = named("claim some gated", claimForm{gated: true, some: true}.text())
+)
+
+// text turns the most urgent runnable rows of one queue into executing ones. Rows at the front
 // of the order that cannot run are the whole cost of a pick, so each is moved out of the front
 // once, by a hint: pick_lane 1 waits behind its partition key, and 2 is set aside because a worker
 // that saw it does not know its machine. The lane is only a hint. The statement itself verifies
@@ -71,87 +87,53 @@ import (
 // $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8
 // $9 place in the order to look behind $10 whether to move blocked rows. act: 0 claimed, 1 behind
 // its key, 2 aside, 3 brought forward, 4 blocked and moved, NULL none.
-var claimSQL = named("claim", `WITH RECURSIVE level(p, at, id) AS (
-  SELECT -32769, '-infinity'::timestamptz, 0::bigint
-  UNION ALL
-  SELECT n.* FROM level CROSS JOIN LATERAL (
-    SELECT * FROM (
-      (SELECT g.priority::int AS p, g.eligible_at, g.id FROM {s}.gen_durable g
-       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND g.priority > level.p AND g.priority < $7::int
-       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)
-      UNION ALL
-      (SELECT g.priority::int, g.eligible_at, g.id FROM {s}.gen_durable g
-       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND (g.priority, g.eligible_at, g.id) >
-         (greatest(level.p, $7::int), CASE WHEN level.p < $7::int THEN $8::timestamptz ELSE 'infinity' END, $9::bigint)
-       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)) c
-    ORDER BY 1, 2, 3 LIMIT 1) n),
-aside(f, v) AS (
-  (SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
-   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2 ORDER BY g.fsm, g.fsm_version LIMIT 1)
-  UNION ALL
-  SELECT n.fsm, n.fsm_version FROM aside CROSS JOIN LATERAL (
-    SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
-    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2
-      AND (g.fsm, g.fsm_version) > (aside.f, aside.v) ORDER BY g.fsm, g.fsm_version LIMIT 1) n),
-seen AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
-  SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0) level CROSS JOIN LATERAL (
-    SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane,
-      (g.fsm || '/' || g.fsm_version) = ANY($4::text[]) AS known
-    FROM {s}.gen_durable g
-    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
-      AND g.priority = level.p AND (g.eligible_at, g.id) >= (level.at, level.id) AND g.eligible_at <= statement_timestamp()
-    ORDER BY g.eligible_at, g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) r LIMIT 1000) z LIMIT $2) front
-  UNION ALL
-  SELECT r.* FROM aside CROSS JOIN LATERAL (SELECT * FROM (
-    SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane, true AS known
-    FROM {s}.gen_durable g
-    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2
-      AND g.fsm = aside.f AND g.fsm_version = aside.v AND g.eligible_at <= statement_timestamp()
-    ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) q LIMIT $2) r
-  WHERE (aside.f || '/' || aside.v) = ANY($4::text[])),
+func (f claimForm) text() string {
+	return f.window(claimLook) + `,
 keyed AS MATERIALIZED (
   SELECT DISTINCT ON (partition_key) partition_key AS k, id AS first
   FROM seen WHERE partition_key IS NOT NULL ORDER BY partition_key, priority, eligible_at, id),
 probe AS MATERIALIZED (
   SELECT k, first, b.id AS busy, h.id AS head FROM keyed
   LEFT JOIN LATERAL (SELECT g.id FROM {s}.gen_durable g WHERE g.partition_key = k AND g.status = 'executing' LIMIT 1) b ON true
-  LEFT JOIN LATERAL `+headOf("k", "$1", "statement_timestamp()")+` h ON b.id IS NULL),
+  LEFT JOIN LATERAL ` + headOf("k", "$1", "statement_timestamp()") + ` h ON b.id IS NULL),
 held AS MATERIALIZED (
   SELECT a.id, a.ctid AS tid, a.pick_lane, a.status, a.priority, a.eligible_at FROM {s}.gen_durable a
   WHERE a.id = ANY(ARRAY(SELECT coalesce(busy, head) FROM probe WHERE busy IS NOT NULL OR head <> first))
     AND (a.status = 'executing' OR a.status = 'runnable' AND NOT a.paused AND a.eligible_at <= statement_timestamp())
   FOR NO KEY UPDATE OF a SKIP LOCKED),
 todo AS MATERIALIZED (
-  SELECT tid, id, partition_key, act, row_number() OVER (PARTITION BY act ORDER BY priority, eligible_at, id) AS n, priority, eligible_at FROM (
-    SELECT w.tid, w.id, w.partition_key, w.priority, w.eligible_at,
+  SELECT tid, id, partition_key, act,` + when(f.gated, ` gate,`) + ` row_number() OVER (PARTITION BY act ORDER BY priority, eligible_at, id) AS n, priority, eligible_at FROM (
+    SELECT w.tid, w.id, w.partition_key, w.priority, w.eligible_at,` + when(f.gated, ` w.gate,`) + `
       CASE WHEN NOT w.known THEN 2
-           WHEN w.partition_key IS NULL OR p.busy IS NULL AND p.head = w.id THEN 0
+           WHEN w.partition_key IS NULL OR p.busy IS NULL AND p.head = w.id THEN ` + either(f.gated, `CASE WHEN w.gate IS NULL THEN 0 ELSE 5 END`, `0`) + `
            WHEN w.id <> p.first OR a.status = 'executing'
-             OR a.pick_lane <> 1 AND (a.priority, a.eligible_at, a.id) < (w.priority, w.eligible_at, w.id) THEN 1
+             OR ` + when(!f.narrowed(), `a.pick_lane <> 1 AND `) + `(a.priority, a.eligible_at, a.id) < (w.priority, w.eligible_at, w.id) THEN 1
            WHEN a.id IS NULL AND coalesce(p.busy, p.head) IS NOT NULL THEN 4 END AS act
     FROM seen w LEFT JOIN probe p ON p.k = w.partition_key LEFT JOIN held a ON a.id = coalesce(p.busy, p.head)) s
-  WHERE act IS NOT NULL
-  UNION ALL SELECT tid, id, NULL, 3, 1, priority, eligible_at FROM held WHERE pick_lane = 1
+  WHERE act IS NOT NULL` + when(!f.narrowed(), `
+  UNION ALL SELECT tid, id, NULL, 3,`+when(f.gated, ` NULL,`)+` 1, priority, eligible_at FROM held WHERE pick_lane = 1`) + `
   ORDER BY partition_key),
 moved AS (
   UPDATE {s}.gen_durable g SET
     status = CASE WHEN t.act = 0 THEN 'executing' ELSE g.status END,
-    pick_lane = CASE t.act WHEN 1 THEN 1 WHEN 2 THEN 2 WHEN 4 THEN 1 ELSE 0 END,
+    pick_lane = CASE t.act WHEN 1 THEN 1 WHEN 2 THEN 2 WHEN 4 THEN 1` + when(f.gated, ` WHEN 5 THEN 3`) + ` ELSE 0 END,` + when(f.gated, ` gate = CASE t.act WHEN 5 THEN t.gate END, place = NULL,
+    seat = CASE WHEN t.act = 0 THEN (SELECT seats FROM allow)[(SELECT had FROM allow) + t.n] END,`) + `
     locked_by = CASE WHEN t.act = 0 THEN $3::text END,
     lease_expires_at = CASE WHEN t.act = 0 THEN (SELECT clock_timestamp()) + $6::bigint * interval '1 microsecond' END,
     claim_token = CASE WHEN t.act = 0 THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END,
     updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
-  FROM todo t WHERE g.ctid = t.tid AND (t.act > 0 OR t.n <= $5) AND (t.act < 4 OR $10::bool)
+  FROM todo t WHERE g.ctid = t.tid AND (t.act > 0 OR t.n <= ` + either(f.gated, `(SELECT want FROM allow)) AND (t.act <> 4`, `$5) AND (t.act < 4`) + ` OR $10::bool)
   RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits, g.fsm, g.fsm_version, CASE WHEN t.act = 4 THEN g.partition_key END AS unsettled,
     CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN nextval('{s}.gen_durable_token') END AS fencing_token),
 sum AS MATERIALIZED (
   SELECT count(*) FILTER (WHERE act = 0) AS claimed, count(*) FILTER (WHERE act > 0) AS moved,
     array_agg(id) FILTER (WHERE act = 0) AS ids, array_agg(id) FILTER (WHERE act = 0 AND awaits) AS awaiting,
     array_agg(ARRAY[id, fencing_token]) FILTER (WHERE fencing_token IS NOT NULL) AS fencing,
-    array_agg(unsettled) FILTER (WHERE unsettled IS NOT NULL) AS unsettled FROM moved)
-SELECT length(set_config('gendurable.claimed', coalesce(sum.ids::text, '{}'), false) ||
-    set_config('gendurable.awaiting', coalesce(sum.awaiting::text, '{}'), false) ||
-    set_config('gendurable.fencing', coalesce(sum.fencing::text, '{}'), false) ||
+    array_agg(unsettled) FILTER (WHERE unsettled IS NOT NULL)` + when(f.narrowed(), `
+      || ARRAY(SELECT p.k FROM probe p JOIN held h ON h.id = p.head WHERE h.pick_lane = 1)`) + ` AS unsettled FROM moved)
+SELECT length(set_config('gendurable.claimed', ` + f.passed(`claimed`, `ids`) + `, false) ||
+    set_config('gendurable.awaiting', ` + f.passed(`awaiting`, `awaiting`) + `, false) ||
+    set_config('gendurable.fencing', ` + f.passed(`fencing`, `fencing`) + `, false) ||
     set_config('gendurable.unsettled', coalesce(sum.unsettled::text, '{}'), false)),
   sum.moved, (SELECT count(*) FROM todo b WHERE b.act = 4 AND NOT $10::bool),
   ARRAY(SELECT DISTINCT m.fsm || '/' || m.fsm_version FROM moved m WHERE m.act = 2 LIMIT 50),
@@ -163,7 +145,85 @@ SELECT length(set_config('gendurable.claimed', coalesce(sum.ids::text, '{}'), fa
         AND g.priority = level.p AND g.eligible_at > statement_timestamp()
       ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint,
   sum.claimed, l.priority, l.eligible_at, l.id
-FROM sum LEFT JOIN todo l ON l.act = 0 AND l.n = sum.claimed`)
+FROM sum LEFT JOIN todo l ON l.act = 0 AND l.n = sum.claimed`
+}
+
+// look are the parameters of a window, and how it locks its rows.
+type look struct{ machines, priority, at, id, ids, lock string }
+
+var claimLook = look{machines: "$4", priority: "$7", at: "$8", id: "$9", ids: "$11", lock: " FOR NO KEY UPDATE OF g SKIP LOCKED"}
+
+// window begins the statement: it finds the rows at which the claim looks.
+func (f claimForm) window(p look) string {
+	return `WITH RECURSIVE ` + when(f.gated, `allow AS MATERIALIZED (`+allowText("$5")+`),
+o AS MATERIALIZED (`+onlyText+`),
+`) + `level(p, at, id) AS (
+  SELECT -32769, '-infinity'::timestamptz, 0::bigint
+  UNION ALL
+  SELECT n.* FROM level CROSS JOIN LATERAL (
+    SELECT * FROM (
+      (SELECT g.priority::int AS p, g.eligible_at, g.id FROM {s}.gen_durable g
+       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND g.priority > level.p AND g.priority < ` + p.priority + `::int
+       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)
+      UNION ALL
+      (SELECT g.priority::int, g.eligible_at, g.id FROM {s}.gen_durable g
+       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND (g.priority, g.eligible_at, g.id) >
+         (greatest(level.p, ` + p.priority + `::int), CASE WHEN level.p < ` + p.priority + `::int THEN ` + p.at + `::timestamptz ELSE 'infinity' END, ` + p.id + `::bigint)
+       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)) c
+    ORDER BY 1, 2, 3 LIMIT 1) n),
+aside(f, v) AS (
+  (SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
+   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2 ORDER BY g.fsm, g.fsm_version LIMIT 1)
+  UNION ALL
+  SELECT n.fsm, n.fsm_version FROM aside CROSS JOIN LATERAL (
+    SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
+    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2
+      AND (g.fsm, g.fsm_version) > (aside.f, aside.v) ORDER BY g.fsm, g.fsm_version LIMIT 1) n),
+seen AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
+  SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0) level` + when(f.gated, ` CROSS JOIN o`) + ` CROSS JOIN LATERAL (
+    SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane,
+      (g.fsm || '/' || g.fsm_version) = ANY(` + p.machines + `::text[]) AS known` + f.gate() + `
+    FROM {s}.gen_durable g
+    WHERE g.queue = $1 AND ` + f.runnable() + ` AND NOT g.paused AND g.pick_lane = 0
+      AND g.priority = level.p AND (g.eligible_at, g.id) >= (level.at, level.id) AND g.eligible_at <= statement_timestamp()
+    ` + f.among(p.ids) + `ORDER BY g.eligible_at, g.id LIMIT 1000` + p.lock + `) r LIMIT 1000) z LIMIT $2) front
+  UNION ALL
+  SELECT r.* FROM aside` + when(f.gated, ` CROSS JOIN o`) + ` CROSS JOIN LATERAL (SELECT * FROM (
+    SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane, true AS known` + f.gate() + `
+    FROM {s}.gen_durable g
+    WHERE g.queue = $1 AND ` + f.runnable() + ` AND NOT g.paused AND g.pick_lane = 2
+      AND g.fsm = aside.f AND g.fsm_version = aside.v AND g.eligible_at <= statement_timestamp()
+    ` + f.among(p.ids) + `ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000` + p.lock + `) q LIMIT $2) r
+  WHERE (aside.f || '/' || aside.v) = ANY(` + p.machines + `::text[]))`
+}
+
+// narrowed reports whether the claim is among some of the due rows only.
+func (f claimForm) narrowed() bool { return f.others || f.some }
+
+// among selects rows by their ids.
+func (f claimForm) among(ids string) string {
+	return when(f.narrowed(), `AND g.id `+either(f.some, `= ANY(`, `<> ALL(`)+ids+`::bigint[]) `)
+}
+
+// runnable is the condition of the window's rows. Where they are found by their ids, coalesce()
+// hides the status from the partial indexes, of which one would lead to all due rows of the queue:
+// only the primary key is left (T98).
+func (f claimForm) runnable() string {
+	return either(f.some, `coalesce(g.status = 'runnable', false)`, `g.status = 'runnable'`)
+}
+
+// gate is a column of the window: of row g, the gate at which it has to get in line first.
+func (f claimForm) gate() string {
+	return when(f.gated, `,
+      `+onlyGateText+` AS gate`)
+}
+
+// passed is what a setting passes on to the statements behind the claim: what it had, if the claims
+// from lines may have set it, and a column of sum.
+func (f claimForm) passed(setting, column string) string {
+	return either(f.gated, `(current_setting('gendurable.`+setting+`')::bigint[] || coalesce(sum.`+column+`, '{}'))::text`,
+		`coalesce(sum.`+column+`::text, '{}')`)
+}
 
 // ClaimParams defines what to claim.
 type ClaimParams struct {

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,35 +25,10 @@ import (
 // A culprit that is the head of its key stays the head: probe finds it as before, since it goes by
 // the index and not by the window. The rows behind it go to lane 1, and nobody else waits.
 
-// claimRows turns claimSQL into a claim among some of the due rows.
-func claimRows(among string) string {
-	const front, back = "ORDER BY g.eligible_at, g.id LIMIT 1000 FOR", "ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000 FOR"
-	return strings.NewReplacer(
-		front, among+" "+front, back, among+" "+back,
-		"\n  UNION ALL SELECT tid, id, NULL, 3, 1, priority, eligible_at FROM held WHERE pick_lane = 1", "",
-		"a.pick_lane <> 1 AND (a.priority", "(a.priority",
-		"(WHERE unsettled IS NOT NULL) AS", "(WHERE unsettled IS NOT NULL)\n      || ARRAY(SELECT p.k FROM probe p JOIN held h ON h.id = p.head WHERE h.pick_lane = 1) AS",
-	).Replace(claimSQL.text)
-}
-
-// claimOthersSQL is claimSQL beside rows that are set apart. $11 their ids
-var claimOthersSQL = named("claim others", claimRows("AND g.id <> ALL($11::bigint[])"))
-
-// claimSomeSQL is claimSQL for the rows with given ids. coalesce() hides the status of the window's
-// rows from the partial indexes, of which one would lead to all due rows of the queue: only the
-// primary key is left (T98). $11 their ids
-var claimSomeSQL = named("claim some", strings.ReplaceAll(claimRows("AND g.id = ANY($11::bigint[])"),
-	"AS known\n    FROM {s}.gen_durable g\n    WHERE g.queue = $1 AND g.status = 'runnable'",
-	"AS known\n    FROM {s}.gen_durable g\n    WHERE g.queue = $1 AND coalesce(g.status = 'runnable', false)"))
-
 // windowSQL lists the rows at which claimOthersSQL looks, most urgent first, and locks none. $1
 // queue $2 window $3 machines $4 $5 $6 place $7 ids to pass over
-var windowSQL = named("claim window", func() string {
-	window, _, _ := strings.Cut(claimOthersSQL.text, ",\nkeyed AS")
-	return strings.NewReplacer(" FOR NO KEY UPDATE OF g SKIP LOCKED", "", "$4::text[]", "$3::text[]", "$7::int", "$4::int",
-		"$8::timestamptz", "$5::timestamptz", "$9::bigint", "$6::bigint", "$11::bigint[]", "$7::bigint[]").Replace(window) +
-		"\nSELECT w.id FROM seen w ORDER BY w.priority, w.eligible_at, w.id"
-}())
+var windowSQL = named("claim window", claimForm{others: true}.window(look{machines: "$3", priority: "$4", at: "$5", id: "$6", ids: "$7"})+`
+SELECT w.id FROM seen w ORDER BY w.priority, w.eligible_at, w.id`)
 
 // claimAgain is in how long a claim is worth repeating that narrowed down and met no culprit: it
 // was claimed or locked by somebody else meanwhile.

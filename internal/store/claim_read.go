@@ -69,13 +69,21 @@ func (s *Store) look(p *ClaimParams, out *Claimed, before ...entpgx.Stmt) []entp
 		s.stmt(endSQL, nil))
 }
 
-// claimSettingsSQL is to the two statements that read claims what settingsSQL is to others, and
-// returns what of the claim is not in its rows. $1 statement_timeout
-var claimSettingsSQL = named("claim settings", `SELECT set_config('statement_timeout', $1, true) || set_config('enable_seqscan', 'off', true) ||
+var (
+	claimSettingsSQL = named("claim settings", claimSettingsText(false))
+	gatedSettingsSQL = named("gated settings", claimSettingsText(true))
+)
+
+// claimSettingsText is to the two statements that read claims what settingsSQL is to others, and
+// returns what of the claim is not in its rows. Behind a claim at gates it also returns
+// the ids of the rows that were claimed from lines. $1 statement_timeout
+func claimSettingsText(gated bool) string {
+	return `SELECT set_config('statement_timeout', $1, true) || set_config('enable_seqscan', 'off', true) ||
     set_config('enable_bitmapscan', 'off', true) || set_config('plan_cache_mode', 'force_generic_plan', true) ||
     set_config('jit', 'off', true) || set_config('datestyle', 'ISO', true) IS NULL,
-  ARRAY(SELECT unnest(current_setting('gendurable.fencing')::bigint[])), current_setting('gendurable.unsettled')::text[],
-  `+untimed)
+  ARRAY(SELECT unnest(current_setting('gendurable.fencing')::bigint[])), current_setting('gendurable.unsettled')::text[],` + when(gated, ` current_setting('gendurable.lined')::bigint[],`) + `
+  ` + untimed
+}
 
 // takenSQL reads the claimed rows. One that has changed hands since the claim (an operator has
 // cancelled it) is left out. One that has even come back to this worker, by another claim, comes

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,49 +54,14 @@ const gateLock = `hashtextextended('gendurable gate ' || l.name || ' of ' || $2:
 //
 // A process that knows of no gate claims with claimSQL, which heeds none: see Poll for how soon it
 // knows.
-var gatedSQL = named("claim gated", gatedClaim(claimSQL.text))
-
-// These are to claimOthersSQL and claimSomeSQL what gatedSQL is to claimSQL.
-var gatedOthersSQL, gatedSomeSQL = named("claim others gated", gatedClaim(claimOthersSQL.text)), named("claim some gated", gatedClaim(claimSomeSQL.text))
-
-func gatedClaim(claim string) string { return strings.NewReplacer(gatedChanges...).Replace(claim) }
 
 // allowText is what a claim may still take: how many of the queue's seats, all if the queue has no
-// gate, how many it has taken already, and how many it wants.
-const allowText = `SELECT s.*, greatest(0, least(<limit>::bigint, coalesce(cardinality(s.seats), <limit>::bigint)) - s.had) AS want
+// gate, how many it has taken already, and how many it wants. limit is the parameter of most rows.
+func allowText(limit string) string {
+	return `SELECT s.*, greatest(0, least(` + limit + `::bigint, coalesce(cardinality(s.seats), ` + limit + `::bigint)) - s.had) AS want
   FROM (SELECT clock_timestamp() AS now, nullif(current_setting('gendurable.seats'), '')::int[] AS seats,
     cardinality(current_setting('gendurable.claimed')::bigint[]) AS had) s`
-
-// gatedChanges turns claimSQL into gatedSQL: pairs of old and new text. TestGatedClaim holds them
-// to claimSQL.
-var gatedChanges = []string{
-	`WITH RECURSIVE level(p, at, id)`, `WITH RECURSIVE allow AS MATERIALIZED (` + strings.ReplaceAll(allowText, "<limit>", "$5") + `),
-o AS MATERIALIZED (` + onlyText + `),
-level(p, at, id)`,
-	`SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0) level`, `SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0) level CROSS JOIN o`,
-	`SELECT r.* FROM aside`, `SELECT r.* FROM aside CROSS JOIN o`,
-	`= ANY($4::text[]) AS known`, `= ANY($4::text[]) AS known` + gatedColumn,
-	`true AS known`, `true AS known` + gatedColumn,
-	`SELECT tid, id, partition_key, act, row_number()`, `SELECT tid, id, partition_key, act, gate, row_number()`,
-	`SELECT w.tid, w.id, w.partition_key, w.priority, w.eligible_at,`, `SELECT w.tid, w.id, w.partition_key, w.priority, w.eligible_at, w.gate,`,
-	`p.head = w.id THEN 0`, `p.head = w.id THEN CASE WHEN w.gate IS NULL THEN 0 ELSE 5 END`,
-	`SELECT tid, id, NULL, 3, 1, priority`, `SELECT tid, id, NULL, 3, NULL, 1, priority`,
-	`WHEN 4 THEN 1 ELSE 0 END,`, `WHEN 4 THEN 1 WHEN 5 THEN 3 ELSE 0 END, gate = CASE t.act WHEN 5 THEN t.gate END, place = NULL,
-    seat = CASE WHEN t.act = 0 THEN (SELECT seats FROM allow)[(SELECT had FROM allow) + t.n] END,`,
-	`t.n <= $5) AND (t.act < 4 OR $10::bool)`, `t.n <= (SELECT want FROM allow)) AND (t.act <> 4 OR $10::bool)`,
-	`coalesce(sum.ids::text, '{}')`, `(current_setting('gendurable.claimed')::bigint[] || coalesce(sum.ids, '{}'))::text`,
-	`coalesce(sum.awaiting::text, '{}')`, `(current_setting('gendurable.awaiting')::bigint[] || coalesce(sum.awaiting, '{}'))::text`,
-	`coalesce(sum.fencing::text, '{}')`, `(current_setting('gendurable.fencing')::bigint[] || coalesce(sum.fencing, '{}'))::text`,
 }
-
-// gatedColumn is, of row g, the gate at which it has to get in line first.
-var gatedColumn = `,
-      ` + onlyGateText + ` AS gate`
-
-// gatedSettingsSQL is claimSettingsSQL behind these statements. It also returns the ids of the rows
-// that were claimed from lines.
-var gatedSettingsSQL = named("gated settings", strings.Replace(claimSettingsSQL.text, `current_setting('gendurable.unsettled')::text[],`,
-	`current_setting('gendurable.unsettled')::text[], current_setting('gendurable.lined')::bigint[],`, 1))
 
 // atGates puts the statements of a claim at gates around front, which claims from the front.
 func (s *Store) atGates(p *ClaimParams, out *Claimed, front entpgx.Stmt) []entpgx.Stmt {
@@ -142,18 +106,6 @@ func (s *Store) line(p *ClaimParams, out *Claimed) entpgx.Stmt {
 	}
 	return s.stmt(lineSQL, out.readLine, args...)
 }
-
-// lineSomeSQL is lineSQL for the rows with given ids. $10 their ids
-var lineSomeSQL = named("claim some lined", strings.Replace(lineSQL.text, `AND g.id <> ALL($9::bigint[])`, `AND g.id <> ALL($9::bigint[]) AND g.id = ANY($10::bigint[])`, 1))
-
-// lineWindowSQL lists the rows at which lineSQL looks, and locks none. $1 queue $2 most $3 $4 the
-// turn $5 most keys $6 ids to pass over
-var lineWindowSQL = named("line window", func() string {
-	window, _, _ := strings.Cut(lineSQL.text, ",\npaid AS")
-	return strings.NewReplacer(" FOR NO KEY UPDATE OF g SKIP LOCKED", "", " FOR NO KEY UPDATE OF b SKIP LOCKED", "",
-		"(g.fsm || '/' || g.fsm_version) = ANY($3::text[])", "true", "$4::bigint", "$2::bigint", "$6::text", "$3::text", "$7::int", "$4::int",
-		"$8::int", "$5::int", "$9::bigint[]", "$6::bigint[]").Replace(window) + "\nSELECT x.id FROM line x"
-}())
 
 // lineApart claims from lines what a claim could not, since Postgres refuses to change some row:
 // see claimApart.

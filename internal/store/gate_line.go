@@ -1,8 +1,6 @@
 package store
 
 import (
-	"strings"
-
 	"github.com/jackc/pgx/v5"
 )
 
@@ -16,19 +14,27 @@ type Turn struct {
 	Used  int    // what that one had of its turn; 0: all
 }
 
-// debtText is what is left of a debt of row b of gate_keys by now, and paceText the part of the
+// debtOf is what is left of a debt of row b of gate_keys by now, and paceOf the part of the
 // rate that counts by now: it doubles in ten periods. The debt is paid off at the pace of before,
 // which is the lower one. A clock that is set back pays nothing off.
-const (
-	debtText = `greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * <n>::float8 / <per> * coalesce(b.pace, 1))`
-	paceText = `least(1, b.pace * power(2, least(60, greatest(0, date_part('epoch', c.now - b.at)) * 100000 / <per>)))`
-)
-
 func debtOf(n, per string) string {
-	return strings.NewReplacer("<n>", n, "<per>", per).Replace(`CASE WHEN b.at IS NULL THEN 0 ELSE ` + debtText + ` END`)
+	return `CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * ` + n + `::float8 / ` + per + ` * coalesce(b.pace, 1)) END`
 }
 
-// lineSQL claims rows in line at the gates that lockGatesSQL has locked.
+func paceOf(per string) string {
+	return `least(1, b.pace * power(2, least(60, greatest(0, date_part('epoch', c.now - b.at)) * 100000 / ` + per + `)))`
+}
+
+var (
+	lineSQL     = named("claim lined", lineText(false))
+	lineSomeSQL = named("claim some lined", lineText(true))
+	// lineWindowSQL lists the rows at which lineSQL looks, and locks none. $1 queue $2 most $3 $4 the
+	// turn $5 most keys $6 ids to pass over
+	lineWindowSQL = named("line window", lineLook{most: "$2", after: "$3", used: "$4", keys: "$5", pass: "$6", known: `true`}.text()+`
+SELECT x.id FROM line x`)
+)
+
+// lineText claims rows in line at the gates that lockGatesSQL has locked.
 //
 //   - r: the rules, and per gate what all its keys together may still take (total), and what they
 //     owe (owes). Nobody else changes that, under the lock. A total counts the rows that have a
@@ -77,90 +83,11 @@ func debtOf(n, per string) string {
 // gen_durable_busy refuses the claim if somebody else has just claimed another of the key.
 //
 // $1 queue $2 worker $3 machines $4 most rows to claim $5 lease, µs $6 $7 the turn $8 most keys to
-// visit $9 ids to pass over
-var lineSQL = named("claim lined", strings.NewReplacer(
-	"<allow>", strings.ReplaceAll(allowText, "<limit>", "$4"),
-	"<debt>", debtOf("r.rate", "r.rate_per"), "<locked debt>", debtOf("w.rate", "w.rate_per"),
-	"<owes>", debtOf("r.total_rate", "r.total_rate_per"), "<pace>", strings.ReplaceAll(paceText, "<per>", "w.rate_per"),
-	"<inLine>", inLine, "<gate>", onlyGateText, "<only>", onlyText, "<step gate>", stepGateText, "<head>", headOf("x.partition_key", "$1", "c.now"),
-).Replace(`WITH RECURSIVE c AS MATERIALIZED (
-  SELECT a.*, CASE WHEN $6::text = '' OR $7::int > 0 THEN $6::text ELSE $6::text || chr(1) END AS start FROM (<allow>) a),
-o AS MATERIALIZED (<only>),
-r AS MATERIALIZED (
-  SELECT r.name, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
-    r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL) AS mine,
-    e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
-        WHEN r.run THEN r.total - (SELECT count(*) FROM {s}.gen_durable g
-          WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND split_part(g.run_gate, '/', 1) = r.name)
-        ELSE r.total - (SELECT count(*) FROM {s}.gen_durable g WHERE g.place IS NOT NULL AND split_part(g.gate, '/', 1) = r.name) END,
-      floor(r.total_rate_burst - d.owes))::bigint AS total_free
-  FROM c CROSS JOIN {s}.gates r LEFT JOIN {s}.gate_keys e ON e.key = r.name
-  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace FROM {s}.gate_keys b WHERE r.total_rate IS NOT NULL AND b.key = r.name
-    FOR NO KEY UPDATE OF b SKIP LOCKED) b ON true
-  LEFT JOIN LATERAL (SELECT <owes> AS owes OFFSET 0) d ON r.total_rate IS NOT NULL),
-walk AS (
-  SELECT 0 AS n, c.start AS lo, NULL::text AS k, false AS around, NULL::text AS name, false AS run, NULL::int AS places, NULL::int[] AS taken,
-    NULL::int AS rate, NULL::bigint AS rate_per, NULL::int AS burst, NULL::text AS cost_label, NULL::bigint AS total_free, NULL::int AS total_rate,
-    NULL::bigint AS total_per, NULL::int AS total_burst, NULL::float8 AS owes, 1 AS weight, 0 AS used, 0::bigint AS free, 0::bigint AS met,
-    NULL::bigint AS wait, false AS crowded FROM c
-  UNION ALL
-  SELECT v.n, v.lo, v.k, v.around, v.name, v.run, v.places, v.taken, v.rate, v.rate_per, v.burst, v.cost_label, v.total_free, v.total_rate,
-    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded
-  FROM (
-    SELECT w.n + 1 AS n, CASE WHEN r.name IS NULL OR r.mine OR strpos(x.k, '/') = 0 THEN x.k || chr(1) ELSE r.name || '0' END AS lo, x.k, x.around,
-      r.name, coalesce(r.run, false) AS run, r.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
-      r.total_rate_per AS total_per, r.total_rate_burst AS total_burst, r.owes, coalesce(b.weight, 1) AS weight,
-      CASE WHEN w.n = 0 AND x.k = $6::text THEN least($7::int, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
-      CASE WHEN r.name IS NULL THEN c.want WHEN NOT r.mine OR r.closed > c.now OR b.closed_until > c.now THEN 0
-        ELSE greatest(0, least(c.want, r.places - cardinality(h.taken), r.total_free, floor(r.rate_burst - d.debt))) END::bigint AS free,
-      CASE WHEN NOT r.mine THEN NULL
-        WHEN r.closed > c.now OR b.closed_until > c.now THEN (date_part('epoch', greatest(r.closed, b.closed_until) - c.now) * 1000000)::bigint
-        WHEN d.debt + 1 > r.rate_burst THEN ceil((d.debt + 1 - r.rate_burst) * r.rate_per / r.rate / coalesce(b.pace, 1))::bigint
-        WHEN r.owes + 1 > r.total_rate_burst THEN ceil((r.owes + 1 - r.total_rate_burst) * r.total_rate_per / r.total_rate)::bigint END AS wait,
-      coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded
-    FROM (SELECT * FROM walk) w CROSS JOIN c
-    CROSS JOIN LATERAL (
-      SELECT coalesce(f.k, CASE WHEN NOT w.around THEN (
-          SELECT g.gate FROM {s}.gen_durable g WHERE g.queue = $1 AND <inLine> ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) END) AS k,
-        w.around OR f.k IS NULL AS around
-      FROM (SELECT (SELECT g.gate FROM {s}.gen_durable g WHERE g.queue = $1 AND <inLine> AND g.gate ~>=~ w.lo
-        ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) AS k OFFSET 0) f OFFSET 0) x
-    LEFT JOIN r ON r.name = split_part(x.k, '/', 1)
-    LEFT JOIN LATERAL (SELECT b.* FROM {s}.gate_keys b WHERE b.key = x.k OFFSET 0) b ON r.mine
-    LEFT JOIN LATERAL (SELECT <debt> AS debt OFFSET 0) d ON r.rate IS NOT NULL
-    LEFT JOIN LATERAL (SELECT CASE WHEN r.run
-      THEN ARRAY(SELECT g.run_place FROM {s}.gen_durable g WHERE g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL)
-      ELSE ARRAY(SELECT g.place FROM {s}.gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND r.places IS NOT NULL
-    WHERE w.met < c.want AND w.n < $8::int AND x.k IS NOT NULL AND NOT (x.around AND x.k ~>=~ c.start)) v),
-met AS MATERIALIZED (
-  SELECT max(w.met) AS met, max(w.n) AS n, greatest(1, ceil(max(c.want)::numeric / greatest(1, max(w.met))))::int AS turns, bool_or(w.around) AS around,
-    (array_agg(w.k ORDER BY w.n DESC))[1] AS last FROM walk w CROSS JOIN c),
-key AS MATERIALIZED (
-  SELECT w.n, w.k, w.name, w.run, w.places IS NOT NULL AS placed, w.rate, w.rate_per, w.burst, w.cost_label, w.total_free, w.total_rate, w.total_per,
-    w.total_burst, w.owes, w.weight, w.used, w.free, least(w.free, w.weight * m.turns - w.used) AS take, d.debt, b.pace_now AS pace,
-    num_nonnulls(w.rate, w.total_free, w.total_rate) > 0 AS more,
-    CASE WHEN cardinality(w.taken) > 0 THEN ARRAY(SELECT f.n FROM (
-      SELECT generate_series(1, least(w.places, cardinality(w.taken) + least(w.free, w.weight * m.turns - w.used)))::int
-      EXCEPT SELECT unnest(w.taken)) f(n) ORDER BY f.n) END AS numbers
-  FROM walk w CROSS JOIN met m CROSS JOIN c
-  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace, <pace> AS pace_now FROM {s}.gate_keys b
-    WHERE w.rate IS NOT NULL AND b.key = w.k FOR NO KEY UPDATE OF b SKIP LOCKED) b ON true
-  LEFT JOIN LATERAL (SELECT <locked debt> AS debt OFFSET 0) d ON w.rate IS NOT NULL
-  WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM {s}.gate_keys e WHERE e.key = w.k))),
-line AS MATERIALIZED (
-  SELECT CASE WHEN x.gate IS DISTINCT FROM k.k THEN 6 WHEN NOT x.known THEN 2
-      WHEN x.partition_key IS NOT NULL AND ((SELECT b.id FROM {s}.gen_durable b WHERE b.partition_key = x.partition_key AND b.status = 'executing' LIMIT 1) IS NOT NULL
-        OR (SELECT h.id FROM <head> h) IS DISTINCT FROM x.id) THEN 6
-      WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act, k.more, x.i, k.take, k.free, k.n, k.used, k.weight, x.tid, x.partition_key, k.k, k.run,
-    CASE WHEN k.placed THEN coalesce(k.numbers[x.i], x.i) END::int AS number, x.then_gate, x.id,
-    k.name, k.rate, k.rate_per, k.burst, k.total_free, k.total_rate, k.total_per, k.total_burst, k.owes, k.debt, k.pace, x.cost
-  FROM key k CROSS JOIN c CROSS JOIN o CROSS JOIN LATERAL (SELECT z.*, row_number() OVER () AS i FROM (
-    SELECT g.ctid AS tid, g.id, g.partition_key, (g.fsm || '/' || g.fsm_version) = ANY($3::text[]) AS known,
-      <gate> AS gate, CASE WHEN k.run THEN <step gate> END AS then_gate,
-      CASE WHEN g.labels ->> k.cost_label ~ '^[0-9]{1,7}$' THEN least(1000000, greatest(1, (g.labels ->> k.cost_label)::int)) ELSE 1 END AS cost
-    FROM {s}.gen_durable g WHERE g.queue = $1 AND <inLine> AND g.gate = k.k AND g.id <> ALL($9::bigint[])
-    ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT k.take FOR NO KEY UPDATE OF g SKIP LOCKED) z) x),
-facts AS MATERIALIZED (SELECT EXISTS (SELECT FROM line a WHERE a.act IN (2, 6)) AS others, EXISTS (SELECT FROM key k WHERE k.more) AS more),
+// visit $9 ids to pass over, and $10 the only ones, if it is for
+// some
+func lineText(some bool) string {
+	return lineLook{most: "$4", after: "$6", used: "$7", keys: "$8", pass: "$9", locks: true, some: some,
+		known: `(g.fsm || '/' || g.fsm_version) = ANY($3::text[])`}.text() + `,
 paid AS MATERIALIZED (
   SELECT a.*, row_number() OVER (PARTITION BY a.n ORDER BY a.i) AS j, sum(a.cost) OVER (PARTITION BY a.n ORDER BY a.i) AS spent
   FROM line a WHERE (SELECT f.more OR f.others FROM facts f) AND a.act IN (0, 7) AND (a.more OR (SELECT others FROM facts))),
@@ -228,7 +155,98 @@ SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.clai
   EXISTS (SELECT FROM walk w WHERE w.crowded), CASE WHEN t.stays THEN $6::text WHEN t.ends THEN t.k ELSE t.last END,
   CASE WHEN t.stays THEN $7::int WHEN t.ends THEN t.used ELSE 0 END,
   (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
-FROM sum CROSS JOIN c CROSS JOIN met m CROSS JOIN turn t`))
+FROM sum CROSS JOIN c CROSS JOIN met m CROSS JOIN turn t`
+}
+
+// lineLook has the parameters of the rows in line at which a claim looks, and whether it locks them.
+type lineLook struct {
+	most, after, used, keys, pass string
+	known                         string // the condition that this worker knows the machine of row g
+	locks                         bool
+	some                          bool // only those of given ids
+}
+
+// text begins the statement, up to the rows at which the claim looks.
+func (p lineLook) text() string {
+	return `WITH RECURSIVE c AS MATERIALIZED (
+  SELECT a.*, CASE WHEN ` + p.after + `::text = '' OR ` + p.used + `::int > 0 THEN ` + p.after + `::text ELSE ` + p.after + `::text || chr(1) END AS start FROM (` + allowText(p.most) + `) a),
+o AS MATERIALIZED (` + onlyText + `),
+r AS MATERIALIZED (
+  SELECT r.name, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
+    r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL) AS mine,
+    e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
+        WHEN r.run THEN r.total - (SELECT count(*) FROM {s}.gen_durable g
+          WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND split_part(g.run_gate, '/', 1) = r.name)
+        ELSE r.total - (SELECT count(*) FROM {s}.gen_durable g WHERE g.place IS NOT NULL AND split_part(g.gate, '/', 1) = r.name) END,
+      floor(r.total_rate_burst - d.owes))::bigint AS total_free
+  FROM c CROSS JOIN {s}.gates r LEFT JOIN {s}.gate_keys e ON e.key = r.name
+  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace FROM {s}.gate_keys b WHERE r.total_rate IS NOT NULL AND b.key = r.name
+   ` + when(p.locks, ` FOR NO KEY UPDATE OF b SKIP LOCKED`) + `) b ON true
+  LEFT JOIN LATERAL (SELECT ` + debtOf("r.total_rate", "r.total_rate_per") + ` AS owes OFFSET 0) d ON r.total_rate IS NOT NULL),
+walk AS (
+  SELECT 0 AS n, c.start AS lo, NULL::text AS k, false AS around, NULL::text AS name, false AS run, NULL::int AS places, NULL::int[] AS taken,
+    NULL::int AS rate, NULL::bigint AS rate_per, NULL::int AS burst, NULL::text AS cost_label, NULL::bigint AS total_free, NULL::int AS total_rate,
+    NULL::bigint AS total_per, NULL::int AS total_burst, NULL::float8 AS owes, 1 AS weight, 0 AS used, 0::bigint AS free, 0::bigint AS met,
+    NULL::bigint AS wait, false AS crowded FROM c
+  UNION ALL
+  SELECT v.n, v.lo, v.k, v.around, v.name, v.run, v.places, v.taken, v.rate, v.rate_per, v.burst, v.cost_label, v.total_free, v.total_rate,
+    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded
+  FROM (
+    SELECT w.n + 1 AS n, CASE WHEN r.name IS NULL OR r.mine OR strpos(x.k, '/') = 0 THEN x.k || chr(1) ELSE r.name || '0' END AS lo, x.k, x.around,
+      r.name, coalesce(r.run, false) AS run, r.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
+      r.total_rate_per AS total_per, r.total_rate_burst AS total_burst, r.owes, coalesce(b.weight, 1) AS weight,
+      CASE WHEN w.n = 0 AND x.k = ` + p.after + `::text THEN least(` + p.used + `::int, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
+      CASE WHEN r.name IS NULL THEN c.want WHEN NOT r.mine OR r.closed > c.now OR b.closed_until > c.now THEN 0
+        ELSE greatest(0, least(c.want, r.places - cardinality(h.taken), r.total_free, floor(r.rate_burst - d.debt))) END::bigint AS free,
+      CASE WHEN NOT r.mine THEN NULL
+        WHEN r.closed > c.now OR b.closed_until > c.now THEN (date_part('epoch', greatest(r.closed, b.closed_until) - c.now) * 1000000)::bigint
+        WHEN d.debt + 1 > r.rate_burst THEN ceil((d.debt + 1 - r.rate_burst) * r.rate_per / r.rate / coalesce(b.pace, 1))::bigint
+        WHEN r.owes + 1 > r.total_rate_burst THEN ceil((r.owes + 1 - r.total_rate_burst) * r.total_rate_per / r.total_rate)::bigint END AS wait,
+      coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded
+    FROM (SELECT * FROM walk) w CROSS JOIN c
+    CROSS JOIN LATERAL (
+      SELECT coalesce(f.k, CASE WHEN NOT w.around THEN (
+          SELECT g.gate FROM {s}.gen_durable g WHERE g.queue = $1 AND ` + inLine + ` ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) END) AS k,
+        w.around OR f.k IS NULL AS around
+      FROM (SELECT (SELECT g.gate FROM {s}.gen_durable g WHERE g.queue = $1 AND ` + inLine + ` AND g.gate ~>=~ w.lo
+        ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) AS k OFFSET 0) f OFFSET 0) x
+    LEFT JOIN r ON r.name = split_part(x.k, '/', 1)
+    LEFT JOIN LATERAL (SELECT b.* FROM {s}.gate_keys b WHERE b.key = x.k OFFSET 0) b ON r.mine
+    LEFT JOIN LATERAL (SELECT ` + debtOf("r.rate", "r.rate_per") + ` AS debt OFFSET 0) d ON r.rate IS NOT NULL
+    LEFT JOIN LATERAL (SELECT CASE WHEN r.run
+      THEN ARRAY(SELECT g.run_place FROM {s}.gen_durable g WHERE g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL)
+      ELSE ARRAY(SELECT g.place FROM {s}.gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND r.places IS NOT NULL
+    WHERE w.met < c.want AND w.n < ` + p.keys + `::int AND x.k IS NOT NULL AND NOT (x.around AND x.k ~>=~ c.start)) v),
+met AS MATERIALIZED (
+  SELECT max(w.met) AS met, max(w.n) AS n, greatest(1, ceil(max(c.want)::numeric / greatest(1, max(w.met))))::int AS turns, bool_or(w.around) AS around,
+    (array_agg(w.k ORDER BY w.n DESC))[1] AS last FROM walk w CROSS JOIN c),
+key AS MATERIALIZED (
+  SELECT w.n, w.k, w.name, w.run, w.places IS NOT NULL AS placed, w.rate, w.rate_per, w.burst, w.cost_label, w.total_free, w.total_rate, w.total_per,
+    w.total_burst, w.owes, w.weight, w.used, w.free, least(w.free, w.weight * m.turns - w.used) AS take, d.debt, b.pace_now AS pace,
+    num_nonnulls(w.rate, w.total_free, w.total_rate) > 0 AS more,
+    CASE WHEN cardinality(w.taken) > 0 THEN ARRAY(SELECT f.n FROM (
+      SELECT generate_series(1, least(w.places, cardinality(w.taken) + least(w.free, w.weight * m.turns - w.used)))::int
+      EXCEPT SELECT unnest(w.taken)) f(n) ORDER BY f.n) END AS numbers
+  FROM walk w CROSS JOIN met m CROSS JOIN c
+  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace, ` + paceOf("w.rate_per") + ` AS pace_now FROM {s}.gate_keys b
+    WHERE w.rate IS NOT NULL AND b.key = w.k` + when(p.locks, ` FOR NO KEY UPDATE OF b SKIP LOCKED`) + `) b ON true
+  LEFT JOIN LATERAL (SELECT ` + debtOf("w.rate", "w.rate_per") + ` AS debt OFFSET 0) d ON w.rate IS NOT NULL
+  WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM {s}.gate_keys e WHERE e.key = w.k))),
+line AS MATERIALIZED (
+  SELECT CASE WHEN x.gate IS DISTINCT FROM k.k THEN 6 WHEN NOT x.known THEN 2
+      WHEN x.partition_key IS NOT NULL AND ((SELECT b.id FROM {s}.gen_durable b WHERE b.partition_key = x.partition_key AND b.status = 'executing' LIMIT 1) IS NOT NULL
+        OR (SELECT h.id FROM ` + headOf("x.partition_key", "$1", "c.now") + ` h) IS DISTINCT FROM x.id) THEN 6
+      WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act, k.more, x.i, k.take, k.free, k.n, k.used, k.weight, x.tid, x.partition_key, k.k, k.run,
+    CASE WHEN k.placed THEN coalesce(k.numbers[x.i], x.i) END::int AS number, x.then_gate, x.id,
+    k.name, k.rate, k.rate_per, k.burst, k.total_free, k.total_rate, k.total_per, k.total_burst, k.owes, k.debt, k.pace, x.cost
+  FROM key k CROSS JOIN c CROSS JOIN o CROSS JOIN LATERAL (SELECT z.*, row_number() OVER () AS i FROM (
+    SELECT g.ctid AS tid, g.id, g.partition_key, ` + p.known + ` AS known,
+      ` + onlyGateText + ` AS gate, CASE WHEN k.run THEN ` + stepGateText + ` END AS then_gate,
+      CASE WHEN g.labels ->> k.cost_label ~ '^[0-9]{1,7}$' THEN least(1000000, greatest(1, (g.labels ->> k.cost_label)::int)) ELSE 1 END AS cost
+    FROM {s}.gen_durable g WHERE g.queue = $1 AND ` + inLine + ` AND g.gate = k.k AND g.id <> ALL(` + p.pass + `::bigint[])` + when(p.some, ` AND g.id = ANY($10::bigint[])`) + `
+    ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT k.take` + when(p.locks, ` FOR NO KEY UPDATE OF g SKIP LOCKED`) + `) z) x),
+facts AS MATERIALIZED (SELECT EXISTS (SELECT FROM line a WHERE a.act IN (2, 6)) AS others, EXISTS (SELECT FROM key k WHERE k.more) AS more)`
+}
 
 // readLine reads the one row of lineSQL.
 func (c *Claimed) readLine(rows pgx.Rows) error {

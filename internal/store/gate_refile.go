@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,22 +40,23 @@ type Filed struct {
 // the next pass as well.
 //
 // $1 … $5 the last row of the page before: queue, gate, priority, time, id $6 most rows
-var refileSQL = named("refile", strings.NewReplacer("<row>", `SELECT g.id, g.queue, g.gate, g.priority, g.eligible_at FROM {s}.gen_durable g WHERE `+inLine,
-	"<end>", lineOrder+` LIMIT $6::bigint`, "<inLine>", inLine, "<gate>", gateText).Replace(`WITH p AS MATERIALIZED (
+var refileSQL = named("refile", `WITH p AS MATERIALIZED (
   SELECT x.*, row_number() OVER () AS n FROM (
-    (<row> AND g.queue = $1 AND g.gate = $2 AND (g.priority, g.eligible_at, g.id) > ($3::bigint, $4::timestamptz, $5::bigint) <end>)
-    UNION ALL (<row> AND g.queue = $1 AND g.gate ~>~ $2 <end>)
-    UNION ALL (<row> AND g.queue > $1 <end>)) x LIMIT $6::bigint),
+    (`+lineRow+` AND g.queue = $1 AND g.gate = $2 AND (g.priority, g.eligible_at, g.id) > ($3::bigint, $4::timestamptz, $5::bigint) `+lineOrder+` LIMIT $6::bigint)
+    UNION ALL (`+lineRow+` AND g.queue = $1 AND g.gate ~>~ $2 `+lineOrder+` LIMIT $6::bigint)
+    UNION ALL (`+lineRow+` AND g.queue > $1 `+lineOrder+` LIMIT $6::bigint)) x LIMIT $6::bigint),
 l AS MATERIALIZED (
   SELECT x.tid, x.now_at FROM (
-    SELECT g.ctid AS tid, g.gate, <gate> AS now_at FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(
-      SELECT g.id FROM {s}.gen_durable g JOIN p ON p.id = g.id WHERE g.gate IS DISTINCT FROM <gate>)) AND <inLine>
+    SELECT g.ctid AS tid, g.gate, `+gateText+` AS now_at FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(
+      SELECT g.id FROM {s}.gen_durable g JOIN p ON p.id = g.id WHERE g.gate IS DISTINCT FROM `+gateText+`)) AND `+inLine+`
     FOR NO KEY UPDATE OF g SKIP LOCKED) x
   WHERE x.gate IS DISTINCT FROM x.now_at),
 m AS (
   UPDATE {s}.gen_durable g SET gate = l.now_at, pick_lane = CASE WHEN l.now_at IS NULL THEN 0 ELSE 3 END FROM l WHERE g.ctid = l.tid RETURNING g.queue)
 SELECT (SELECT count(*) FROM p), (SELECT coalesce(array_agg(DISTINCT m.queue), '{}') FROM m), p.queue, p.gate, p.priority, p.eligible_at, p.id
-FROM p ORDER BY p.n DESC LIMIT 1`))
+FROM p ORDER BY p.n DESC LIMIT 1`)
+
+const lineRow = `SELECT g.id, g.queue, g.gate, g.priority, g.eligible_at FROM {s}.gen_durable g WHERE ` + inLine
 
 // Refile brings those of the next most rows in line that are behind another gate by now to where
 // they belong, and returns the queues in which it has moved some. It reports whether there may be

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"strings"
-
 	"github.com/jackc/pgx/v5"
 )
 
@@ -36,14 +34,13 @@ FROM n`)
 
 // paySQL adds what a claim has taken to the debt of its queue's gate. seatsSQL has locked the row,
 // if there is one. $1 queue
-var paySQL = named("pay", strings.NewReplacer("<debt>", debtOf("r.rate", "r.rate_per"),
-	"<pace>", strings.ReplaceAll(paceText, "<per>", "r.rate_per")).Replace(`WITH c AS MATERIALIZED (
+var paySQL = named("pay", `WITH c AS MATERIALIZED (
   SELECT clock_timestamp() AS now, cardinality(current_setting('gendurable.claimed')::bigint[]) AS count),
 r AS MATERIALIZED (SELECT r.* FROM {s}.gates r WHERE r.queue = $1 AND `+seatText+` ORDER BY r.name COLLATE "C" LIMIT 1)
 INSERT INTO {s}.gate_keys AS o (key, debt, at, pace)
-SELECT r.name, least(1e12, <debt> + c.count), c.now, coalesce(<pace>, 1)
+SELECT r.name, least(1e12, `+debtOf("r.rate", "r.rate_per")+` + c.count), c.now, coalesce(`+paceOf("r.rate_per")+`, 1)
 FROM c CROSS JOIN r LEFT JOIN {s}.gate_keys b ON b.key = r.name WHERE r.rate IS NOT NULL AND c.count > 0
-ON CONFLICT (key) DO UPDATE SET debt = excluded.debt, at = excluded.at, pace = CASE WHEN o.debt = 0 THEN o.pace ELSE excluded.pace END`))
+ON CONFLICT (key) DO UPDATE SET debt = excluded.debt, at = excluded.at, pace = CASE WHEN o.debt = 0 THEN o.pace ELSE excluded.pace END`)
 
 // readSeats reads the one row of seatsSQL.
 func (c *Claimed) readSeats(rows pgx.Rows) error {

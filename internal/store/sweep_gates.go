@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"strings"
-
 	"github.com/jackc/pgx/v5"
 )
 
@@ -23,8 +21,7 @@ import (
 //     the row anew.
 //
 // $1 the last key of the page before $2 the sweepers' lock $3 limit
-var pruneGateKeysSQL = named("prune gate keys", strings.NewReplacer("<debt>", debtOf("r.n", "r.per"), "<pace>", strings.ReplaceAll(paceText, "<per>", "r.per")).
-	Replace(`WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($2::bigint) AS alone),
+var pruneGateKeysSQL = named("prune gate keys", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($2::bigint) AS alone),
 p AS MATERIALIZED (SELECT b.key FROM {s}.gate_keys b WHERE (SELECT alone FROM c) AND b.key > $1::text ORDER BY b.key LIMIT $3::bigint),
 l AS MATERIALIZED (
   SELECT b.key FROM {s}.gate_keys b CROSS JOIN c LEFT JOIN LATERAL (
@@ -32,10 +29,10 @@ l AS MATERIALIZED (
       CASE WHEN r.label IS NOT NULL AND b.key = r.name THEN r.total_rate_per ELSE r.rate_per END AS per
     FROM {s}.gates r WHERE r.name = split_part(b.key, '/', 1)) r ON true
   WHERE b.key = ANY(ARRAY(SELECT p.key FROM p)) AND b.weight = 1 AND b.at < c.now - interval '10 minutes'
-    AND coalesce(b.closed_until < c.now - interval '1 minute', true) AND (r.n IS NULL OR <debt> = 0 AND <pace> = 1)
+    AND coalesce(b.closed_until < c.now - interval '1 minute', true) AND (r.n IS NULL OR `+debtOf("r.n", "r.per")+` = 0 AND `+paceOf("r.per")+` = 1)
   ORDER BY b.key FOR UPDATE OF b SKIP LOCKED),
 d AS (DELETE FROM {s}.gate_keys b WHERE b.key = ANY(ARRAY(SELECT l.key FROM l)) RETURNING b.key)
-SELECT (SELECT count(*) FROM d), (SELECT count(*) FROM p), coalesce((SELECT max(p.key) FROM p), '')`))
+SELECT (SELECT count(*) FROM d), (SELECT count(*) FROM p), coalesce((SELECT max(p.key) FROM p), '')`)
 
 func (s *Store) pruneGateKeys(ctx context.Context, p PruneParams, sum *Pruned) error {
 	after := ""
