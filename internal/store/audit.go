@@ -1,10 +1,6 @@
 package store
 
-import (
-	"strings"
-
-	"github.com/gendurable/gendurable/entpgx"
-)
+import "github.com/gendurable/gendurable/entpgx"
 
 // Every verb of an operator records itself in the table history, in its own transaction, in the
 // same round trip, and only what it has changed: a verb that is refused, or finds everything as it
@@ -16,22 +12,23 @@ type By struct {
 	Reason string // "": none was given
 }
 
-// factsText describes row g for the audit: what verbs change. Verbs that edit states add the state:
+// factsOf describes a row for the audit: what verbs change. Verbs that edit states add the state:
 // see factsWith.
-const factsText = `(jsonb_strip_nulls(jsonb_build_object('status', g.status, 'step', g.step, 'visit', g.visit, 'attempt', g.attempt,
-  'crashes', g.crashes, 'eligible_at', g.eligible_at, 'paused', g.paused, 'deadline', g.deadline, 'failure', g.failure))`
+func factsOf(row string) string {
+	return `(jsonb_strip_nulls(jsonb_build_object('status', ` + row + `.status, 'step', ` + row + `.step, 'visit', ` + row + `.visit, 'attempt', ` + row + `.attempt,
+  'crashes', ` + row + `.crashes, 'eligible_at', ` + row + `.eligible_at, 'paused', ` + row + `.paused, 'deadline', ` + row + `.deadline, 'failure', ` + row + `.failure))`
+}
 
-const factsOnly = factsText + `)`
+var factsOnly = factsOf("g") + `)`
 
 // factsWith describes a row with its state, or of one over 8 KiB its size and hash. If the host
 // redacts states ($9 is not NULL), shown is what it lets the audit keep, and NULL stands for
 // nothing.
 func factsWith(row, shown string) string {
-	text := factsText + ` || CASE WHEN $9::text[] IS NOT NULL THEN CASE WHEN ` + shown + ` IS NULL THEN '{}'
+	return factsOf(row) + ` || CASE WHEN $9::text[] IS NOT NULL THEN CASE WHEN ` + shown + ` IS NULL THEN '{}'
       ELSE jsonb_build_object('state', ` + shown + `::jsonb) END
-    WHEN octet_length(g.state::text) <= 8192 THEN jsonb_build_object('state', g.state)
-    ELSE jsonb_build_object('state_bytes', octet_length(g.state::text), 'state_md5', md5(g.state::text)) END)`
-	return strings.ReplaceAll(text, "g.", row+".")
+    WHEN octet_length(` + row + `.state::text) <= 8192 THEN jsonb_build_object('state', ` + row + `.state)
+    ELSE jsonb_build_object('state_bytes', octet_length(` + row + `.state::text), 'state_md5', md5(` + row + `.state::text)) END)`
 }
 
 // auditSQL records a verb on instances that this transaction has locked and changed. It reads them

@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/gendurable/gendurable/internal/step"
@@ -36,19 +35,22 @@ func retainText(r step.Retain) string {
 
 // ownRetention is how long an instance that has ended is kept by its own retention, in µs: negative
 // or NULL if it has none for how it ended. One that was cancelled is kept as one that failed, if
-// its own retention says nothing else. untilText is when that ends, as a time in UTC. The texts are
-// those of the index gen_durable_retained.
-const (
-	ownRetention = `CASE WHEN g.status = 'done'::{s}.durable_status THEN g.retain[1] WHEN g.failure = 'cancelled' AND g.retain[3] >= 0 THEN g.retain[3] ` +
-		`ELSE g.retain[2] END`
-	untilText = `(timezone('UTC', g.finished_at) + least(` + ownRetention + `, 3162240000000000) * interval '00:00:00.000001')`
-)
+// its own retention says nothing else. The text is that of the index gen_durable_retained, where
+// the row is g.
+func ownRetention(row string) string {
+	return `CASE WHEN ` + row + `.status = 'done'::{s}.durable_status THEN ` + row + `.retain[1] WHEN ` + row + `.failure = 'cancelled' AND ` + row +
+		`.retain[3] >= 0 THEN ` + row + `.retain[3] ELSE ` + row + `.retain[2] END`
+}
 
-// retainedFor is the retention of an instance that has ended, in µs. g stands for its row. The
-// bound keeps what foreign SQL may have written from being more than Postgres can subtract.
+// untilText is when the own retention of row g ends, as a time in UTC. The text is that of the index
+// gen_durable_retained.
+var untilText = `(timezone('UTC', g.finished_at) + least(` + ownRetention("g") + `, 3162240000000000) * interval '00:00:00.000001')`
+
+// retainedFor is the retention of an instance that has ended, in µs. The bound keeps what foreign
+// SQL may have written from being more than Postgres can subtract.
 //
 // $1, $2, $3 the process' retention of done, failed and cancelled, µs
-func retainedFor(g string) string {
-	return strings.ReplaceAll(`CASE WHEN coalesce(`+ownRetention+`, -1) >= 0 THEN least(`+ownRetention+`, 3162240000000000)
-    WHEN g.status = 'done' THEN $1::bigint WHEN g.failure = 'cancelled' THEN $3::bigint ELSE $2::bigint END`, "g.", g+".")
+func retainedFor(row string) string {
+	return `CASE WHEN coalesce(` + ownRetention(row) + `, -1) >= 0 THEN least(` + ownRetention(row) + `, 3162240000000000)
+    WHEN ` + row + `.status = 'done' THEN $1::bigint WHEN ` + row + `.failure = 'cancelled' THEN $3::bigint ELSE $2::bigint END`
 }

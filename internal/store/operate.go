@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -194,26 +193,31 @@ type operated struct {
 	facts        string // for the audit
 }
 
-// adminSQL locks instances in ascending id, and returns of each locked row the facts that decide
-// about the verb. For a cancel it also locks the parents, whose barriers the cancel settles.
+var (
+	adminSQL      = named("admin", adminText(false))
+	adminNodesSQL = named("admin", adminText(true), "nodes")
+)
+
+// adminText locks instances in ascending id, and returns of each locked row the facts that decide
+// about the verb. For a cancel it also locks the parents, whose barriers the cancel settles, and
+// where there may be nodes, what waits for them.
 //
 // $1–$16 and $26 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the
 // caller saw.
-var adminSQL = named("admin", `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), coalesce(g.locked_by, ''), g.claim_token,
+func adminText(nodes bool) string {
+	return `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), coalesce(g.locked_by, ''), g.claim_token,
   g.depth, g.parent_id IS NOT NULL,
-  coalesce(`+filterText+`, false), coalesce(`+appliesText+`, false),
+  coalesce(` + filterText + `, false), coalesce(` + appliesText + `, false),
   $19::text IS NULL OR coalesce(g.correlation_guard = $19, false),
   $20::text IS NULL OR g.status::text = $20 AND g.visit = $21::bigint AND g.attempt = $22::int AND g.crashes = $23::int
     AND g.eligible_at = $24::timestamptz AND g.paused = $25::boolean,
-  `+factsOnly+`::text, g.round <> 0 AND (g.round = g.visit OR coalesce(g.join_round = g.visit, false)),
+  ` + factsOnly + `::text, g.round <> 0 AND (g.round = g.visit OR coalesce(g.join_round = g.visit, false)),
   g.node IS NOT NULL, g.visit = 0, g.parent_round < 0
 FROM {s}.gen_durable g
-WHERE g.id = ANY(ARRAY(SELECT unnest($17::bigint[]) UNION SELECT x.parent_id FROM {s}.gen_durable x WHERE $18::boolean AND x.id = ANY($17::bigint[])))
-ORDER BY g.id FOR NO KEY UPDATE OF g`)
-
-// adminNodesSQL is adminSQL that also locks what waits for nodes.
-var adminNodesSQL = named("admin", strings.Replace(adminSQL.text, "x.id = ANY($17::bigint[])))\n",
-	"x.id = ANY($17::bigint[])\n  UNION SELECT e.to_id FROM {s}.edges e WHERE $18::boolean AND e.from_id = ANY($17::bigint[])))\n", 1), "nodes")
+WHERE g.id = ANY(ARRAY(SELECT unnest($17::bigint[]) UNION SELECT x.parent_id FROM {s}.gen_durable x WHERE $18::boolean AND x.id = ANY($17::bigint[])` + when(nodes, `
+  UNION SELECT e.to_id FROM {s}.edges e WHERE $18::boolean AND e.from_id = ANY($17::bigint[])`) + `))
+ORDER BY g.id FOR NO KEY UPDATE OF g`
+}
 
 // errNodes makes Operate start anew: what it is about to cancel are nodes of graphs, and it has not
 // locked what waits for them. The store knows of graphs from then on. So whoever has none sends no

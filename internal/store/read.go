@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -56,33 +55,32 @@ func (s *Store) Resting(ctx context.Context, ids, past []int64) ([]int64, error)
 const roundSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.parent_id = $1::bigint AND g.parent_round = $2::bigint ORDER BY g.id`
 
 // childrenOf renders a statement that reads children up to the first that exceeds the page: see
-// signalPage. ids and bytes are SQL.
-func childrenOf(ids, bytes string) string {
+// signalPage. ids and bytes are SQL. The order is that of the ids, or as they are listed in $1.
+func childrenOf(ids, bytes string, asListed bool) string {
 	return `
 SELECT q.id, q.fsm, q.fsm_version, q.status::text, q.state::text, q.result::text, coalesce(q.failure, ''), coalesce(q.last_error, ''),
   coalesce(q.node, '')
 FROM (
-  SELECT p.*, sum(p.size) OVER (ORDER BY p.id ROWS UNBOUNDED PRECEDING) AS through FROM (
+  SELECT p.*, sum(p.size) OVER (ORDER BY ` + either(asListed, `array_position($1::bigint[], p.id)`, `p.id`) + ` ROWS UNBOUNDED PRECEDING) AS through FROM (
     SELECT g.id, g.fsm, g.fsm_version, g.status, g.state, g.result, g.failure, g.last_error, g.node, 200 +
       pg_column_size(g.state) * CASE WHEN pg_column_compression(g.state) IS NULL THEN 1 ELSE 4 END + coalesce(pg_column_size(g.last_error), 0) +
       coalesce(pg_column_size(g.result) * CASE WHEN pg_column_compression(g.result) IS NULL THEN 1 ELSE 4 END, 0) AS size
     FROM {s}.gen_durable g WHERE g.id = ANY(` + ids + `)) p) q
-WHERE q.through - q.size < ` + bytes + ` ORDER BY q.id`
+WHERE q.through - q.size < ` + bytes + ` ORDER BY ` + either(asListed, `q.through`, `q.id`)
 }
 
 // childrenSQL reads children by their ids. $1 ids $2 bytes
-var childrenSQL = named("read children", childrenOf(`$1::bigint[]`, `$2::bigint`))
+var childrenSQL = named("read children", childrenOf(`$1::bigint[]`, `$2::bigint`, false))
 
 // readRoundSQL reads the ids of a round, as a row of their own, and its first children.
 // $1 parent $2 round $3 bytes $4 rows
 var readRoundSQL = named("read round", `WITH r AS MATERIALIZED (`+roundSQL+`)
-SELECT f.*, NULL::bigint[] FROM (`+childrenOf(`ARRAY(SELECT r.id FROM r ORDER BY r.id LIMIT $4::int)`, `$3::bigint`)+`) f
+SELECT f.*, NULL::bigint[] FROM (`+childrenOf(`ARRAY(SELECT r.id FROM r ORDER BY r.id LIMIT $4::int)`, `$3::bigint`, false)+`) f
 UNION ALL SELECT 0, '', 0, '', NULL, NULL, '', '', '', ARRAY(SELECT r.id FROM r ORDER BY r.id) ORDER BY 1`)
 
 // streamedSQL is childrenSQL for ids in another order than theirs: the order of the ends in a
 // stream.
-var streamedSQL = named("read streamed", strings.ReplaceAll(strings.ReplaceAll(childrenSQL.text, "ORDER BY p.id", "ORDER BY array_position($1::bigint[], p.id)"),
-	"ORDER BY q.id", "ORDER BY q.through"))
+var streamedSQL = named("read streamed", childrenOf(`$1::bigint[]`, `$2::bigint`, true))
 
 // Round reads the first children of a round of an instance, at most a page of them, and returns in
 // behind the ids after these. The order is that in which they were spawned, and of their ids. The

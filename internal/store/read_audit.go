@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,26 +45,32 @@ type Audited struct {
 // later. A range does not, and the order by the criterion, too, is that of one index alone: without
 // a sort, it is the only plan.
 //
-// $1 kind $2 actor $3 subject $4 since $5 before $6 limit $7 instance
-const verbsText = `SELECT h.at, substr(h.kind, 7), h.actor, coalesce(h.reason, ''), coalesce(h.instance, 0), coalesce(h.fsm, ''),
+// $1 kind $2 actor $3 subject $4 since $5 before $6 limit $7 instance. verbs is the condition
+// that a row is that of a verb.
+func verbsText(verbs string) string {
+	return `SELECT h.at, substr(h.kind, 7), h.actor, coalesce(h.reason, ''), coalesce(h.instance, 0), coalesce(h.fsm, ''),
   coalesce(h.fsm_version, 0), coalesce(h.subject, ''), h.before::text, h.after::text
 FROM {s}.history h
-WHERE h.actor IS NOT NULL AND ($1::text IS NULL OR h.kind = $1) AND ($2::text IS NULL OR h.actor = $2) AND ($3::text IS NULL OR h.subject = $3)
+WHERE ` + verbs + ` AND ($1::text IS NULL OR h.kind = $1) AND ($2::text IS NULL OR h.actor = $2) AND ($3::text IS NULL OR h.subject = $3)
   AND h.at >= coalesce($4::timestamptz, '-infinity') AND h.at < coalesce($5::timestamptz, 'infinity')
   AND ($7::bigint IS NULL OR h.instance = $7)`
+}
 
-var (
+const (
+	actedText  = `h.actor IS NOT NULL`
 	verbsOrder = `h.at DESC FETCH FIRST ($6::bigint) ROWS WITH TIES`
-
-	verbsSQL        = named("verbs", verbsText+` ORDER BY `+verbsOrder)                                                                         // along history_verbs
-	verbsOnSQL      = named("verbs", verbsText+` AND h.subject >= $3 AND h.subject <= $3 ORDER BY h.subject DESC, `+verbsOrder, "on a subject") // along history_subject
-	verbsBySQL      = named("verbs", verbsText+` AND h.actor >= $2 AND h.actor <= $2 ORDER BY h.actor DESC, `+verbsOrder, "by an actor")        // along history_actor
-	verbsOfAKindSQL = named("verbs", verbsText+` AND h.kind >= $1 AND h.kind <= $1 ORDER BY h.kind DESC, `+verbsOrder, "of a kind")             // along history_kind
 )
 
-// verbsOfSQL sorts the rows of history_instance. It tells verbs by their kind, since a plan made on
-// an empty table would else read history_verbs, all of it.
-var verbsOfSQL = named("verbs", strings.Replace(verbsText, "h.actor IS NOT NULL", "strpos(h.kind, 'admin.') = 1", 1)+` AND h.instance = $7 ORDER BY `+verbsOrder, "of an instance")
+var (
+	verbsSQL        = named("verbs", verbsText(actedText)+` ORDER BY `+verbsOrder)                                                                         // along history_verbs
+	verbsOnSQL      = named("verbs", verbsText(actedText)+` AND h.subject >= $3 AND h.subject <= $3 ORDER BY h.subject DESC, `+verbsOrder, "on a subject") // along history_subject
+	verbsBySQL      = named("verbs", verbsText(actedText)+` AND h.actor >= $2 AND h.actor <= $2 ORDER BY h.actor DESC, `+verbsOrder, "by an actor")        // along history_actor
+	verbsOfAKindSQL = named("verbs", verbsText(actedText)+` AND h.kind >= $1 AND h.kind <= $1 ORDER BY h.kind DESC, `+verbsOrder, "of a kind")             // along history_kind
+
+	// verbsOfSQL sorts the rows of history_instance. It tells verbs by their kind, since a plan made on
+	// an empty table would else read history_verbs, all of it.
+	verbsOfSQL = named("verbs", verbsText(`strpos(h.kind, 'admin.') = 1`)+` AND h.instance = $7 ORDER BY `+verbsOrder, "of an instance")
+)
 
 // text returns the statement that reads the fewest rows.
 func (f *AuditFilter) text() *statement {

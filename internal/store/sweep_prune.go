@@ -112,7 +112,7 @@ var prunable = `
 var pruneDueSQL = named("prune due", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT g.finished_at, g.id FROM {s}.gen_durable g
 WHERE g.finished_at < (SELECT now FROM c) - least($1::bigint, $2::bigint, $3::bigint) * interval '1 microsecond'
-  AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND coalesce(`+ownRetention+`, -1) < 0 AND `+prunable+`
+  AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND coalesce(`+ownRetention("g")+`, -1) < 0 AND `+prunable+`
 ORDER BY g.finished_at, g.id LIMIT $6::bigint`)
 
 // pruneRetainedSQL is pruneDueSQL for rows with a retention of their own. It reads them from an
@@ -120,7 +120,7 @@ ORDER BY g.finished_at, g.id LIMIT $6::bigint`)
 // for however long. $4 is when the retention of the last page's last row ended, $5 its id, $6 limit
 var pruneRetainedSQL = named("prune due", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT `+untilText+` AT TIME ZONE 'UTC', g.id FROM {s}.gen_durable g
-WHERE g.finished_at IS NOT NULL AND `+ownRetention+` >= 0 AND `+untilText+` < timezone('UTC', (SELECT now FROM c))
+WHERE g.finished_at IS NOT NULL AND `+ownRetention("g")+` >= 0 AND `+untilText+` < timezone('UTC', (SELECT now FROM c))
   AND (`+untilText+`, g.id) > (timezone('UTC', $4::timestamptz), $5::bigint) AND `+prunable+`
 ORDER BY `+untilText+`, g.id LIMIT $6::bigint`, "retained")
 
