@@ -120,11 +120,11 @@ moved AS (
     seat = CASE WHEN t.act = 0 THEN (SELECT seats FROM allow)[(SELECT had FROM allow) + t.n] END,`) + `
     locked_by = CASE WHEN t.act = 0 THEN $3::text END,
     lease_expires_at = CASE WHEN t.act = 0 THEN (SELECT clock_timestamp()) + $6::bigint * interval '1 microsecond' END,
-    claim_token = CASE WHEN t.act = 0 THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END,
+    claim_token = CASE WHEN t.act = 0 THEN {next token} ELSE g.claim_token END,
     updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
   FROM todo t WHERE g.ctid = t.tid AND (t.act > 0 OR t.n <= ` + either(f.gated, `(SELECT want FROM allow)) AND (t.act <> 4`, `$5) AND (t.act < 4`) + ` OR $10::bool)
   RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits, g.fsm, g.fsm_version, CASE WHEN t.act = 4 THEN g.partition_key END AS unsettled,
-    CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN nextval('{s}.gen_durable_token') END AS fencing_token),
+    CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN {next token} END AS fencing_token),
 sum AS MATERIALIZED (
   SELECT count(*) FILTER (WHERE act = 0) AS claimed, count(*) FILTER (WHERE act > 0) AS moved,
     array_agg(id) FILTER (WHERE act = 0) AS ids, array_agg(id) FILTER (WHERE act = 0 AND awaits) AS awaiting,

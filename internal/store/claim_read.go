@@ -82,7 +82,7 @@ func claimSettingsText(gated bool) string {
     set_config('enable_bitmapscan', 'off', true) || set_config('plan_cache_mode', 'force_generic_plan', true) ||
     set_config('jit', 'off', true) || set_config('datestyle', 'ISO', true) IS NULL,
   ARRAY(SELECT unnest(current_setting('gendurable.fencing')::bigint[])), current_setting('gendurable.unsettled')::text[],` + when(gated, ` current_setting('gendurable.lined')::bigint[],`) + `
-  ` + untimed
+  {untimed}`
 }
 
 // takenSQL reads the claimed rows. One that has changed hands since the claim (an operator has

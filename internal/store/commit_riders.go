@@ -113,7 +113,7 @@ var (
 // twice. $1 terminal children $2 mark
 func joinText(streamed bool) string {
 	return `WITH ` + when(streamed, `numbered AS (
-  UPDATE {s}.gen_durable k SET stream_nth = nextval('{s}.gen_durable_id_seq') FROM unnest($1::bigint[]) AS u(id)
+  UPDATE {s}.gen_durable k SET stream_nth = {next id} FROM unnest($1::bigint[]) AS u(id)
   CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.joined = $2::uuid AND x.parent_round < 0 OFFSET 0) n
   WHERE k.ctid = n.tid),
 `) + `woken AS (

@@ -115,7 +115,7 @@ moved AS (
     seat = CASE WHEN t.act = 0 THEN (SELECT seats FROM c)[(SELECT had FROM c) + t.seat] END,
     locked_by = CASE WHEN t.act = 0 THEN $2::text END,
     lease_expires_at = CASE WHEN t.act = 0 THEN (SELECT clock_timestamp()) + $5::bigint * interval '1 microsecond' END,
-    claim_token = CASE WHEN t.act = 0 THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END,
+    claim_token = CASE WHEN t.act = 0 THEN {next token} ELSE g.claim_token END,
     updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
   FROM (SELECT p.tid, p.act, p.k, p.run, p.then_gate, p.number, p.nth AS seat FROM picked p WHERE p.partition_key IS NULL
     UNION ALL
@@ -124,7 +124,7 @@ moved AS (
     (SELECT p.tid, p.act, p.k, p.run, p.then_gate, p.number, p.nth FROM picked p WHERE p.partition_key IS NOT NULL ORDER BY p.partition_key)) t
   WHERE g.ctid = t.tid
   RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits,
-    CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN nextval('{s}.gen_durable_token') END AS fencing_token),
+    CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN {next token} END AS fencing_token),
 pay AS (
   INSERT INTO {s}.gate_keys AS b (key, debt, at, pace)
   SELECT p.k, least(1e12, max(p.debt) + sum(p.cost)), (SELECT now FROM c), coalesce(max(p.pace), 1) FROM picked p WHERE (SELECT more FROM facts) AND p.rate IS NOT NULL GROUP BY p.k

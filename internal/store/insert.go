@@ -16,7 +16,7 @@ import (
 )
 
 // drawSQL draws ids for specs that several messages insert. $1 how many
-var drawSQL = named("draw ids", `SELECT nextval('{s}.gen_durable_id_seq') FROM generate_series(1, $1::int)`)
+var drawSQL = named("draw ids", `SELECT {next id} FROM generate_series(1, $1::int)`)
 
 func (c *specs) insertArgs() []any {
 	return []any{c.uids, alike(c.machines), alike(c.versions), alike(c.steps), alike(c.queues), alike(c.priorities), c.states,

@@ -96,7 +96,7 @@ SELECT r.id, ` + f.values() + `, r.parent, r.round, coalesce(r.depth, ($18::int[
   r.node, CASE WHEN r.edges > 0 THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END, r.edges, r.quorum, `+
 		`CASE WHEN r.quorum > 0 THEN 0 END, r.members`) + `
 FROM (
-  SELECT nextval('{s}.gen_durable_id_seq') AS id, t.*, ($20::bigint[])[` + placeText + `] AS parent, (SELECT rounds FROM p)[` + placeText + `] AS round
+  SELECT {next id} AS id, t.*, ($20::bigint[])[` + placeText + `] AS parent, (SELECT rounds FROM p)[` + placeText + `] AS round
   FROM (` + f.rows(&p) + `, unnest($17::int[]) AS place, unnest($18::int[]) AS depth` +
 		when(f.nodes, `, unnest($21::text[]) AS node, unnest($22::int[]) AS edges, unnest($23::int[]) AS quorum, unnest($24::int[]) AS members`) + `) t) r
 WHERE r.round <> 0 ` + either(f.keyless && !f.nodes, ``, f.inKeyOrder()) // rows of children without keys are not read back
@@ -110,7 +110,7 @@ func (f insertForm) into() string {
 INSERT INTO {s}.gen_durable ` + when(f.claimed, `AS g `) + `(` + f.columns() + when(f.claimed, `, status, locked_by, lease_expires_at, claim_token`) + `)
 OVERRIDING SYSTEM VALUE
 SELECT r.id, ` + f.values() + when(f.claimed, `, 'executing'::{s}.durable_status, $18::text, `+
-		`(SELECT now FROM c) + $19::bigint * interval '1 microsecond', nextval('{s}.gen_durable_token')`) + `
+		`(SELECT now FROM c) + $19::bigint * interval '1 microsecond', {next token}`) + `
 FROM (`
 }
 
@@ -131,7 +131,7 @@ func (f insertForm) values() string {
 // ties of the pick order; the draw is below the sort, in a subquery that Postgres does not merge
 // since nextval is volatile.
 func (f insertForm) numbered(p *parameters) string {
-	return `SELECT nextval('{s}.gen_durable_id_seq') AS id, t.* FROM (` + f.rows(p) + `) t) r `
+	return `SELECT {next id} AS id, t.* FROM (` + f.rows(p) + `) t) r `
 }
 
 // rows lists the specs in input order.

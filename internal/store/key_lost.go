@@ -77,7 +77,7 @@ func (s *Store) noted(l *lostClaims) []entpgx.Stmt {
 var lingeringSQL = named("lingering", `WITH l AS MATERIALIZED (
   SELECT x.ctid AS tid, x.partition_key, x.worker FROM {s}.lost_claims x WHERE x.partition_key = ANY($1::text[]) AND x.worker <> $2),
 w AS MATERIALIZED (
-  SELECT d.worker, pg_try_advisory_xact_lock(`+livenessKey("$3::text", "d.worker")+`) AS gone FROM (SELECT DISTINCT worker FROM l) d),
+  SELECT d.worker, {settled}pg_try_advisory_xact_lock(`+livenessKey("$3::text", "d.worker")+`) AS gone FROM (SELECT DISTINCT worker FROM l) d),
 d AS (DELETE FROM {s}.lost_claims x WHERE x.ctid = ANY(ARRAY(
   SELECT y.ctid FROM {s}.lost_claims y WHERE y.ctid = ANY(ARRAY(SELECT l.tid FROM l JOIN w USING (worker) WHERE w.gone)) FOR UPDATE SKIP LOCKED)))
 SELECT DISTINCT l.partition_key FROM l JOIN w USING (worker) WHERE NOT w.gone`)
@@ -115,7 +115,7 @@ func (s *Store) Landed(ctx context.Context, worker string, tokens []int64) error
 //
 // $1 worker $2 tokens of its flights $3 its lease, µs $4 schema
 var forgetSQL = named("forget lost claims", `WITH w AS MATERIALIZED (
-  SELECT d.worker, CASE WHEN d.worker <> $1 THEN pg_try_advisory_xact_lock(`+livenessKey("$4::text", "d.worker")+`) ELSE false END AS gone
+  SELECT d.worker, CASE WHEN d.worker <> $1 THEN {settled}pg_try_advisory_xact_lock(`+livenessKey("$4::text", "d.worker")+`) ELSE false END AS gone
   FROM (SELECT DISTINCT worker FROM {s}.lost_claims) d)
 DELETE FROM {s}.lost_claims x WHERE x.ctid = ANY(ARRAY(
   SELECT y.ctid FROM {s}.lost_claims y JOIN w USING (worker)

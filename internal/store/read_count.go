@@ -32,7 +32,7 @@ var beginCountSQL = named("begin count", `BEGIN ISOLATION LEVEL READ COMMITTED R
 // others too.
 var countSettingsSQL = named("count settings", `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', '0', true),
   set_config('enable_seqscan', 'on', true), set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true),
-  `+untimed)
+  {untimed}`)
 
 // countSQL uses no index: one that names the step would have to be maintained by every commit
 // (T82).

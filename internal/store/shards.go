@@ -30,7 +30,8 @@ import (
 //     its own, so that the bare number may fall with a move. The setting is there only within a
 //     transaction that has entered: whatever else draws fails.
 //
-// On plain Postgres each text is what it would be without all this.
+// So a text has slots for what differs: see slot. On plain Postgres it is what it would be without
+// all this.
 
 // rendering turns the texts of statements into SQL for the place where the schema is.
 type rendering struct {
@@ -41,44 +42,66 @@ type rendering struct {
 
 func (r *rendering) distributed() bool { return r.shards != nil }
 
-// text returns the SQL of a statement.
+// text returns the SQL of a statement. Nothing else changes a text.
 func (r *rendering) text(of *statement) string {
 	sql, ok := r.texts.Load(of)
 	if !ok {
-		sql, _ = r.texts.LoadOrStore(of, strings.ReplaceAll(r.onShards(of.text), "{s}", r.quoted))
+		sql, _ = r.texts.LoadOrStore(of, r.resolve(of.text))
 	}
 	return sql.(string) //nolint:forcetypeassert // only strings are stored
 }
 
-// sharded matches what may be a table of the schema.
-var sharded = regexp.MustCompile(`\{s\}\.([a-z_]+)`)
+// slot matches what a text leaves open, since it depends on where the schema is:
+//
+//	{s}.name      a table, function, sequence or type of the schema; of a table, its shard
+//	{s}           the schema
+//	{instances}   the table of instances, as its bare name or that of its shard
+//	{next id}     draws an id of gen_durable
+//	{next token}  draws a claim's token
+//	{untimed}     ends the settings with which each transaction begins: see untimed
+//	{settled}     begins the look whether a worker has its liveness lock: see settledText
+var slot = regexp.MustCompile(`\{(s|instances|next id|next token|untimed|settled)\}(?:\.([a-z_]+))?`)
 
-const (
-	enterSQL = `{s}.gen_durable_enter()`
-	// settledSQL says whether the schema has been here for so long that each worker that lives has
-	// connected to this node. Before, its liveness lock may be missing here.
-	settledSQL = `(SELECT h.since < pg_catalog.clock_timestamp() - interval '5 minutes' FROM {s}.gen_durable_home h) AND `
-)
-
-// onShards makes a text name the shards of a distributed schema. The settings that begin each
-// transaction enter the schema: all of them end with untimed, and set their lock_timeout before.
-func (r *rendering) onShards(text string) string {
-	if !r.distributed() {
-		return text
-	}
-	text = strings.ReplaceAll(text, untimed, `CASE WHEN `+enterSQL+` THEN `+untimed+` END`)
-	text = strings.ReplaceAll(text, `pg_try_advisory_xact_lock(hashtextextended('gendurable ' ||`,
-		settledSQL+`pg_try_advisory_xact_lock(hashtextextended('gendurable ' ||`)
-	text = strings.ReplaceAll(text, `nextval('{s}.`, `{s}.gen_durable_draw('{s}.`)
-	text = strings.ReplaceAll(text, `gen_durable_id_seq`, `gen_durable_id_draw`)
-	text = strings.ReplaceAll(text, `to_regclass($1::text || 'gen_durable')`, `to_regclass($1::text || '`+r.shards["gen_durable"]+`')`)
-	return sharded.ReplaceAllStringFunc(text, func(name string) string {
-		if shard := r.shards[strings.TrimPrefix(name, "{s}.")]; shard != "" {
-			return "{s}." + shard
+// resolve fills the slots of a text, for plain Postgres or for shards.
+func (r *rendering) resolve(text string) string {
+	return slot.ReplaceAllStringFunc(text, func(found string) string {
+		of := slot.FindStringSubmatch(found)
+		switch shards := r.distributed(); of[1] {
+		case "instances":
+			return either(shards, r.shards["gen_durable"], `gen_durable`)
+		case "next id":
+			return r.resolve(either(shards, `{s}.gen_durable_draw('{s}.gen_durable_id_draw')`, `nextval('{s}.gen_durable_id_seq')`))
+		case "next token":
+			return r.resolve(either(shards, `{s}.gen_durable_draw('{s}.gen_durable_token')`, `nextval('{s}.gen_durable_token')`))
+		case "untimed":
+			return r.resolve(either(shards, `CASE WHEN `+enterText+` THEN `+untimed+` END`, untimed))
+		case "settled":
+			return r.resolve(when(shards, settledText))
 		}
-		return name
+		name := of[2]
+		if name == "" {
+			return r.quoted
+		}
+		if shard := r.shards[name]; shard != "" {
+			name = shard
+		}
+		return r.quoted + "." + name
 	})
 }
+
+// untimed switches off a role's limit on whole transactions, which exists since Postgres 17.
+// Setting another value would not restart a clock that already runs. statement_timeout bounds the
+// transaction instead. In a distributed schema, the settings of each transaction enter it there:
+// they set their statement_timeout before.
+const untimed = `CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+  THEN set_config('transaction_timeout', '0', true) END`
+
+const (
+	enterText = `{s}.gen_durable_enter()`
+	// settledText says whether the schema has been here for so long that each worker that lives has
+	// connected to this node. Before, its liveness lock may be missing here.
+	settledText = `(SELECT h.since < pg_catalog.clock_timestamp() - interval '5 minutes' FROM {s}.gen_durable_home h) AND `
+)
 
 // query makes a query of ent name the shards. It qualifies each table, and each column by its
 // table, with the schema.
@@ -95,10 +118,10 @@ func (s *Store) entered(stmts []entpgx.Stmt) []entpgx.Stmt {
 	if !s.rendered.Load().distributed() {
 		return stmts
 	}
-	return append([]entpgx.Stmt{s.stmt(enterAloneSQL, nil)}, stmts...)
+	return append([]entpgx.Stmt{s.stmt(enterSQL, nil)}, stmts...)
 }
 
-var enterAloneSQL = named("enter", `SELECT `+enterSQL)
+var enterSQL = named("enter", `SELECT `+enterText)
 
 var (
 	citusSQL = named("citus", `SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_shard') IS NOT NULL`)

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,78 +24,54 @@ func onCitus(schema string) *rendering {
 	return r
 }
 
-// settled are texts that begin transactions, or that the rendering changes by more than names.
-var settled = []*statement{
-	settingsSQL, claimSettingsSQL, gatedSettingsSQL, countSettingsSQL, claimSQL, gatedSQL, insertForms.keyed, lingeringSQL, forgetSQL, freeRowsSQL,
-	deliverInsertSQL, pruneSQL, commitSQL,
-}
-
-func TestTextsOnPlainPostgresDifferInTheSchemaOnly(t *testing.T) {
+func TestTextsOnPlainPostgresKnowNoShards(t *testing.T) {
 	t.Parallel()
 	r := &rendering{quoted: `"e"`}
-	for _, text := range settled {
-		require.Equal(t, strings.ReplaceAll(text.text, "{s}", `"e"`), r.text(text))
-		require.Equal(t, `SELECT "e"."gen_durable"."id" FROM "e"."gen_durable"`, r.query(`SELECT "e"."gen_durable"."id" FROM "e"."gen_durable"`))
+	for _, s := range statements {
+		require.NotRegexp(t, slot, r.text(s))
+		if s != enterSQL {
+			require.NotRegexp(t, `gen_durable_(enter|draw|id_draw|home)`, r.text(s))
+		}
 	}
+	require.Equal(t, `SELECT "e"."gen_durable"."id" FROM "e"."gen_durable"`, r.query(`SELECT "e"."gen_durable"."id" FROM "e"."gen_durable"`))
 	s := New(entpgx.Within(nil), "e")
 	require.Empty(t, s.entered(nil))
 	require.False(t, s.rendered.Load().hasMoved(nil))
 }
 
+// On shards, each transaction begins with the entrance, behind the limit that bounds how long it
+// waits; each name is that of a shard, or of what has none; what is drawn has the epoch; and nobody
+// asks who lives before all workers have come here.
 func TestTextsOnCitusNameTheShards(t *testing.T) {
 	t.Parallel()
 	r := onCitus(`"e"`)
-	for _, text := range settled[:4] {
-		require.Equal(t, 1, strings.Count(r.text(text), `"e".gen_durable_enter()`), text.name)
-		require.NotContains(t, strings.ReplaceAll(r.text(text), "THEN "+untimed, ""), untimed, "not before the entrance")
-		before, _, _ := strings.Cut(r.text(text), "gen_durable_enter")
-		require.Contains(t, before, "'statement_timeout'", "bounds how long the entrance waits")
+	name := regexp.MustCompile(`"e"\.([a-z_]+)(_7)?`)
+	others := []string{ // functions, sequences and types
+		"gen_durable_draw", "gen_durable_enter", "gen_durable_roll_history", "gen_durable_token", "gen_durable_id_draw", "durable_status",
 	}
-	shell := regexp.MustCompile(`"e"\.([a-z_]+)`)
-	others := []string{"gen_durable_draw", "gen_durable_enter", "gen_durable_id_draw", "durable_status"} // functions, sequences and types
-	for _, text := range settled {
-		require.NotRegexp(t, `\bnextval\(`, r.text(text))
-		for _, name := range shell.FindAllStringSubmatch(r.text(text), -1) {
-			table := strings.TrimSuffix(name[1], "_")
-			sequence := strings.HasSuffix(table, "_seq") || table == "gen_durable_token"
-			require.True(t, sequence || slices.Contains(others, table) || strings.HasSuffix(name[1], "_"), name[0])
+	entered, living := 0, 0
+	for _, s := range statements {
+		text := r.text(s)
+		require.NotRegexp(t, slot, text)
+		require.NotRegexp(t, `\bnextval\(|gen_durable_id_seq|'gen_durable'`, text, s.name)
+		for _, found := range name.FindAllStringSubmatch(text, -1) {
+			require.True(t, r.shards[strings.TrimSuffix(found[1], "_")] != "" && strings.HasSuffix(found[1], "_") || slices.Contains(others, found[1]),
+				"%s: no table %s is known here", s.name, found[1])
+		}
+		if before, behind, limits := strings.Cut(text, "set_config('statement_timeout'"); limits {
+			require.NotContains(t, before, "gen_durable_enter", s.name)
+			require.Equal(t, 1, strings.Count(behind, `CASE WHEN "e".gen_durable_enter() THEN `+untimed+` END`), s.name)
+			entered++
+		}
+		if strings.Contains(text, "pg_try_advisory_xact_lock(hashtextextended('gendurable ' ||") {
+			require.Contains(t, text, `FROM "e".gen_durable_home_7 h) AND pg_try_advisory_xact_lock(`, s.name)
+			living++
 		}
 	}
-	for _, text := range []*statement{lingeringSQL, forgetSQL} {
-		require.Contains(t, r.text(text), `FROM "e".gen_durable_home_7 h) AND pg_try_advisory_xact_lock(`)
-	}
-	require.Contains(t, r.text(freeRowsSQL), `'gen_durable_7'`)
+	require.Equal(t, []int{5, 2}, []int{entered, living})
 	require.Equal(t, `SELECT "e"."signals_7"."id" FROM "e"."signals_7"`, r.query(`SELECT "e"."signals"."id" FROM "e"."signals"`))
 	require.Equal(t, "gen_durable_busy", unsharded("gen_durable_busy_102013"))
 	require.Equal(t, "gen_durable_busy", unsharded("gen_durable_busy"))
-}
-
-// TestEachTextHasFormsThatTheShardsKnow looks through the sources of the store: what is drawn, and
-// who lives, is asked in the forms that onShards changes.
-func TestEachTextHasFormsThatTheShardsKnow(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
-	known := onCitus(`"e"`).shards
-	functions := []string{"gen_durable_draw", "gen_durable_enter", "gen_durable_roll_history", "gen_durable_token", "gen_durable_id_seq", "durable_status"}
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") || file == "shards.go" {
-			continue
-		}
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for _, name := range sharded.FindAllStringSubmatch(string(source), -1) {
-			require.True(t, known[name[1]] != "" || slices.Contains(functions, name[1]), "%s: no table %s is known here", file, name[1])
-		}
-		for _, drawn := range regexp.MustCompile(`nextval\(.{5}`).FindAllString(string(source), -1) {
-			require.Equal(t, `nextval('{s}.`, drawn, file)
-		}
-		for _, text := range regexp.MustCompile("set_config\\('statement_timeout'").FindAllStringIndex(string(source), -1) {
-			rest := string(source)[text[0]:]
-			statement, _, _ := strings.Cut(rest, "\n\n")
-			require.Contains(t, statement, "untimed", file)
-		}
-	}
 }
 
 func TestWhatSaysThatTheSchemaIsElsewhere(t *testing.T) {

@@ -63,7 +63,7 @@ u AS (
     pick_lane = CASE WHEN w.woken THEN 0 ELSE g.pick_lane END,
     locked_by = CASE WHEN w.taken THEN $2::text ELSE g.locked_by END,
     lease_expires_at = CASE WHEN w.taken THEN (SELECT clock_timestamp()) + $3::bigint * interval '1 microsecond' ELSE g.lease_expires_at END,
-    claim_token = CASE WHEN w.taken THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END,
+    claim_token = CASE WHEN w.taken THEN {next token} ELSE g.claim_token END,
     updated_at = CASE WHEN w.woken THEN clock.at ELSE g.updated_at END
   FROM w CROSS JOIN clock WHERE g.id = w.id
   RETURNING CASE WHEN w.taken THEN g.id END AS id),

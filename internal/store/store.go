@@ -115,13 +115,7 @@ var settingsSQL = named("settings", `SELECT set_config('lock_timeout', $1, true)
   set_config('idle_in_transaction_session_timeout', '`+idleLimit+`', true), set_config('enable_seqscan', 'off', true),
   set_config('enable_bitmapscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
   set_config('datestyle', 'ISO', true),
-  `+untimed)
-
-// untimed switches off a role's limit on whole transactions, which exists since Postgres 17.
-// Setting another value would not restart a clock that already runs. statement_timeout bounds the
-// transaction instead.
-const untimed = `CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
-  THEN set_config('transaction_timeout', '0', true) END`
+  {untimed}`)
 
 // bitmapsSQL precedes a query that uses the index of labels.
 var bitmapsSQL = named("bitmaps", `SET LOCAL enable_bitmapscan = on`)

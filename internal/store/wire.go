@@ -25,7 +25,7 @@ type wire struct {
 var wireSQL = named("wire", `SELECT set_config('lock_timeout', $1, false), set_config('statement_timeout', $2, false),
   set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
   set_config('tcp_keepalives_count', '3', false), set_config('idle_session_timeout', '0', false),
-  `+untimed)
+  {untimed}`)
 
 // take begins a turn, and reports whether it came before ctx ended.
 func (w *wire) take(ctx context.Context) bool {
