@@ -66,6 +66,13 @@ var (
 //     because every row was locked above without waiting (T99). With a bare LIMIT $2 the generic
 //     plan would hash-join the table, so there is a LIMIT 1000 inside.
 //
+// A claim of a process that knows of gates puts a row that is behind a gate in line there, where
+// another would claim it (act 5, lane 3), once: a hundred thousand rows at a gate without places
+// are then in nobody's way. Only a row that would be claimed comes into a line, so of a partition
+// key only the head. It is locked here, so the rows of the key that are moved to lane 1 behind it
+// are promoted when its claim ends, as behind any anchor. A process that knows of no gate claims
+// without heeding any: see Poll for how soon it knows.
+//
 // The claim token is drawn in SET, for claimed rows only. It does not order a key's holders: it is
 // drawn before the row has its entry in the unique index of executing keys, and a claim that is
 // held up in between goes on with a smaller token after a later one has come and gone. So keyed
@@ -86,7 +93,8 @@ var (
 //
 // $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8
 // $9 place in the order to look behind $10 whether to move blocked rows. act: 0 claimed, 1 behind
-// its key, 2 aside, 3 brought forward, 4 blocked and moved, NULL none.
+// its key, 2 aside, 3 brought forward, 4 blocked and moved, 5 in line, NULL none. $11 the ids of
+// others or some
 func (f claimForm) text() string {
 	return f.window(claimLook) + `,
 keyed AS MATERIALIZED (

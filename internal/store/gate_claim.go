@@ -14,7 +14,7 @@ import (
 //
 //  1. lockGatesSQL locks the gates that may matter.
 //  2. seatsSQL counts what the gate of the queue allows, if it has one.
-//  3. gatedSQL claims from the front, and puts in line what is behind a gate there.
+//  3. gatedSQL claims from the front, and puts in line what is behind a gate there: see claimForm.
 //  4. lineSQL claims from the lines. The two take turns at being the first.
 //  5. paySQL pays for the claims at the gate of the queue, if that has a rate.
 //
@@ -43,17 +43,6 @@ FROM (SELECT l.name, pg_try_advisory_xact_lock(`+gateLock+`) AS mine FROM (
 // gateLock is the advisory lock of gate l. '0' is what follows '/': all keys of a gate are between
 // its name and its name with a 0.
 const gateLock = `hashtextextended('gendurable gate ' || l.name || ' of ' || $2::text, 0)`
-
-// gatedSQL is claimSQL for a process that knows of gates. Where claimSQL would claim a row that is
-// behind a gate, gatedSQL puts it in line there (act 5, lane 3), once: a hundred thousand rows at a
-// gate without places are then in nobody's way.
-//
-// Only a row that claimSQL would claim comes into a line, so of a partition key only the head. It
-// is locked here, so the rows of the key that are moved to lane 1 behind it are promoted when its
-// claim ends, as behind any anchor.
-//
-// A process that knows of no gate claims with claimSQL, which heeds none: see Poll for how soon it
-// knows.
 
 // allowText is what a claim may still take: how many of the queue's seats, all if the queue has no
 // gate, how many it has taken already, and how many it wants. limit is the parameter of most rows.

@@ -158,7 +158,8 @@ SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.clai
 FROM sum CROSS JOIN c CROSS JOIN met m CROSS JOIN turn t`
 }
 
-// lineLook has the parameters of the rows in line at which a claim looks, and whether it locks them.
+// lineLook has the parameters of the rows in line at which a claim looks, and whether it locks
+// them.
 type lineLook struct {
 	most, after, used, keys, pass string
 	known                         string // the condition that this worker knows the machine of row g

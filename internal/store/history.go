@@ -34,8 +34,8 @@ const errorMost = "1024"
 const historyInto = `INSERT INTO {s}.history (at, instance, visit, took, waited, attempt, fsm_version, kind, worker, fsm, step, to_step, failure, error, diff)
   SELECT `
 
-// history is what a fenced UPDATE has that its form without a history has not, or in its place. u is
-// the outcome, g its row.
+// history is what a fenced UPDATE has that its form without a history has not, or in its place. u
+// is the outcome, g its row.
 type history struct {
 	open   string // in front of the UPDATE
 	arrays string // further columns of t, the outcomes as they were sent

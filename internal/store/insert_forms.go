@@ -4,9 +4,9 @@ package store
 // insertion costs nothing that none of its specs needs.
 type insertForm struct {
 	// keyless: no spec has a key. With ON CONFLICT Postgres takes a lock for every row, and writes one
-	// record more to its log, though only rows with keys can conflict; and for the order of the keys it
-	// copies and sorts them. Without it rows are inserted in input order, in which nobody can wait for
-	// them.
+	// record more to its log, though only rows with keys can conflict; and for the order of the keys
+	// it copies and sorts them. Without it rows are inserted in input order, in which nobody can wait
+	// for them.
 	keyless  bool
 	retained bool // some spec has a retention of its own: see insert_retain.go
 	lined    bool // some spec is in line at a gate: see gate_insert.go
@@ -59,9 +59,9 @@ func (f insertForm) insert() string {
 	return f.into() + f.numbered(&p) + f.inKeyOrder()
 }
 
-// drawn inserts those specs that one message of several holds. It inserts them in the order of their
-// keys, which is that of the messages, too, under ids that were drawn in input order. $1 … $16 as
-// rows $17 ids $18 retentions
+// drawn inserts those specs that one message of several holds. It inserts them in the order of
+// their keys, which is that of the messages, too, under ids that were drawn in input order. $1 …
+// $16 as rows $17 ids $18 retentions
 func (f insertForm) drawn() string {
 	p := parameters(17)
 	return f.into() + f.rows(&p) + `, unnest($17::bigint[]) AS id) r ` + f.inKeyOrder()

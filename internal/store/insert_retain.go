@@ -42,8 +42,8 @@ func ownRetention(row string) string {
 		`.retain[3] >= 0 THEN ` + row + `.retain[3] ELSE ` + row + `.retain[2] END`
 }
 
-// untilText is when the own retention of row g ends, as a time in UTC. The text is that of the index
-// gen_durable_retained.
+// untilText is when the own retention of row g ends, as a time in UTC. The text is that of the
+// index gen_durable_retained.
 var untilText = `(timezone('UTC', g.finished_at) + least(` + ownRetention("g") + `, 3162240000000000) * interval '00:00:00.000001')`
 
 // retainedFor is the retention of an instance that has ended, in µs. The bound keeps what foreign

@@ -67,8 +67,8 @@ var (
 	verbsBySQL      = named("verbs", verbsText(actedText)+` AND h.actor >= $2 AND h.actor <= $2 ORDER BY h.actor DESC, `+verbsOrder, "by an actor")        // along history_actor
 	verbsOfAKindSQL = named("verbs", verbsText(actedText)+` AND h.kind >= $1 AND h.kind <= $1 ORDER BY h.kind DESC, `+verbsOrder, "of a kind")             // along history_kind
 
-	// verbsOfSQL sorts the rows of history_instance. It tells verbs by their kind, since a plan made on
-	// an empty table would else read history_verbs, all of it.
+	// verbsOfSQL sorts the rows of history_instance. It tells verbs by their kind, since a plan made
+	// on an empty table would else read history_verbs, all of it.
 	verbsOfSQL = named("verbs", verbsText(`strpos(h.kind, 'admin.') = 1`)+` AND h.instance = $7 ORDER BY `+verbsOrder, "of an instance")
 )
 

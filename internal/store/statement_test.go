@@ -19,8 +19,8 @@ import (
 
 // Each text that the store can send stands, whole, in a file of testdata/sql; what it is on the
 // shards of a distributed schema, where that is more than other names, in testdata/sql/shards. So a
-// change of a fragment shows in each statement that has it, and a plan cannot change unseen. -update
-// writes the files.
+// change of a fragment shows in each statement that has it, and a plan cannot change unseen.
+// -update writes the files.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	texts := map[string]string{}
