@@ -134,6 +134,6 @@ var gateMutants = []mutant{
 	{"filed anew at the gate of before", "gate_refile.go", "SET gate = l.now_at, pick_lane", "SET gate = g.gate, pick_lane"},
 	{"one page is filed anew", "gate_refile.go", "return queues, seen >= most, nil", "return queues, seen > most, nil"},
 	{"keys in use are forgotten", "sweep_gates.go", "b.at < c.now - interval '10 minutes'", "b.at < c.now"},
-	{"keys are known for ever", "sweep_gates.go", "OR <debt> = 0 AND", "OR <debt> < 0 AND"},
-	{"keys that owe are forgotten", "sweep_gates.go", "<debt> = 0 AND", "<debt> >= 0 AND"},
+	{"keys are known for ever", "sweep_gates.go", "+` = 0 AND", "+` < 0 AND"},
+	{"keys that owe are forgotten", "sweep_gates.go", "+` = 0 AND", "+` >= 0 AND"},
 }

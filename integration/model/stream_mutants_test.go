@@ -1,7 +1,7 @@
 package model_test
 
 var streamMutants = []mutant{
-	{"an end draws no number", "commit_stream.go", "x.parent_round < 0 OFFSET", "false OFFSET"},
+	{"an end draws no number", "commit_riders.go", "x.parent_round < 0 OFFSET", "false OFFSET"},
 	{"a commit numbers no ends", "commit_batch.go", "b.joiners.add(c.ID, e.streamed())", "b.joiners.add(c.ID, false)"},
 	{"a reap numbers no ends", "sweep_reap.go", "joiners.add(id, streamed)", "joiners.add(id, streamed && false)"},
 	{"a deadline numbers no ends", "sweep_expire.go", "joiners.add(id, streamed)", "joiners.add(id, streamed && false)"},
@@ -18,6 +18,6 @@ var streamMutants = []mutant{
 	{"a Rejoin sleeps beside what was not shown", "commit_join.go", "ELSE u.unshown END", "ELSE 0 END"},
 	{"a Rejoin wakes for what was shown", "commit_join.go", "AND k.stream_visit IS NULL)::int AS unshown", ")::int AS unshown"},
 	{"a Rejoin of all shows a portion", "commit_join.go", "stream_most = u.stream", "stream_most = coalesce(u.stream, g.stream_most)"},
-	{"children read by ids", "read.go", `"ORDER BY q.id", "ORDER BY q.through"`, `"ORDER BY q.id", "ORDER BY q.id"`},
+	{"children read by ids", "read.go", "either(asListed, `q.through`,", "either(false, `q.through`,"},
 	{"new keys at a portion", "operate.go", "g.round <> 0 AND (g.round = g.visit", "g.round > 0 AND (g.round = g.visit"},
 }
