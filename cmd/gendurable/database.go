@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -134,10 +135,8 @@ func (a *app) unfit(state migrations.State, current, latest string) string {
 		a.Schema, current, latest)
 }
 
-// within puts the schema into a statement, for {s}.
-func within(schema, sql string) string {
-	return strings.ReplaceAll(sql, "{s}", pgx.Identifier{schema}.Sanitize())
-}
+// within fills the slots of a statement: the schema, and numbers that the store has names for.
+func within(schema, sql string) string { return store.Within(schema, sql) }
 
 // word quotes a text such that a shell reads it as one word.
 func word(text string) string {

@@ -28,11 +28,11 @@ const gateFaultsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, 
 w AS MATERIALIZED (SELECT w.queues, w.machines FROM {s}.workers w, c WHERE w.expires_at > c.now AND NOT w.draining),
 line AS MATERIALIZED (
   WITH RECURSIVE q(queue, gate, at) AS (
-    (SELECT g.queue, g.gate, g.eligible_at FROM {s}.gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3
+    (SELECT g.queue, g.gate, g.eligible_at FROM {s}.gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane line}
      ORDER BY g.queue LIMIT 1)
     UNION ALL
     SELECT n.queue, n.gate, n.eligible_at FROM q CROSS JOIN LATERAL (
-      SELECT g.queue, g.gate, g.eligible_at FROM {s}.gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.queue > q.queue
+      SELECT g.queue, g.gate, g.eligible_at FROM {s}.gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane line} AND g.queue > q.queue
       ORDER BY g.queue LIMIT 1) n)
   SELECT * FROM q),
 o AS MATERIALIZED (SELECT DISTINCT ON (r.queue) r.queue, r.name, r.places FROM {s}.gates r

@@ -40,10 +40,10 @@ func (p *patient) leases(ctx context.Context) (finding, error) {
 const unservedSQL = store.LanesText + `,
 seen AS (
   SELECT r.queue, s.fsm, s.fsm_version, s.eligible_at, count(*) OVER (PARTITION BY r.queue) >= $2 AS more FROM ready r, LATERAL (
-    SELECT fsm, fsm_version, eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 0 AND queue = r.queue
+    SELECT fsm, fsm_version, eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane front} AND queue = r.queue
     ORDER BY priority, eligible_at, id LIMIT $2) s
   UNION ALL SELECT a.queue, s.fsm, s.fsm_version, s.eligible_at, count(*) OVER (PARTITION BY a.queue) >= $2 FROM aside a, LATERAL (
-    SELECT fsm, fsm_version, eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 2 AND queue = a.queue
+    SELECT fsm, fsm_version, eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane aside} AND queue = a.queue
     ORDER BY fsm, fsm_version, priority, eligible_at, id LIMIT $2) s)
 SELECT g.queue, g.fsm, g.fsm_version, count(*), bool_or(g.more), extract(epoch FROM c.now - min(g.eligible_at))::bigint,
   EXISTS (SELECT FROM {s}.workers w WHERE w.expires_at > c.now AND NOT w.draining AND w.queues ? g.queue)
@@ -60,7 +60,7 @@ const straysSQL = store.LanesText + `,
 seen AS (
   SELECT t.queue, s.fsm, s.fsm_version, s.aside_step, s.eligible_at, count(*) OVER (PARTITION BY t.queue) >= $2 AS more FROM stray t, LATERAL (
     SELECT fsm, fsm_version, aside_step, eligible_at FROM {s}.gen_durable
-    WHERE status = 'runnable' AND NOT paused AND pick_lane = 4 AND queue = t.queue
+    WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane stray} AND queue = t.queue
     ORDER BY fsm, fsm_version, aside_step, priority, eligible_at, id LIMIT $2) s)
 SELECT g.queue, g.fsm, g.fsm_version, g.aside_step, count(*), bool_or(g.more), extract(epoch FROM c.now - min(g.eligible_at))::bigint
 FROM seen g, c

@@ -2,15 +2,15 @@ package model_test
 
 var graphMutants = []mutant{
 	{"an edge that is not met counts as met", "commit_graph.go",
-		"count(*) FILTER (WHERE e.needs = 1 OR e.needs < 3 AND (e.needs = 0) = (k.status = 'done'))::int AS ok", "count(*) FILTER (WHERE e.needs < 3)::int AS ok"},
+		"count(*) FILTER (WHERE e.needs = {needs end} OR e.needs < {needs any} AND (e.needs = {needs done}) = (k.status = 'done'))::int AS ok", "count(*) FILTER (WHERE e.needs < {needs any})::int AS ok"},
 	{"any edge wakes", "commit_graph.go", "x.children_pending <= d.n + ` + quorumMet + `::int OR d.ok < d.n OR", "true OR"},
 	{"an edge that is not met wakes nobody", "commit_graph.go", "` + quorumMet + `::int OR d.ok < d.n OR", "` + quorumMet + `::int OR"},
 	{"a quorum that is met is not counted", "commit_graph.go", "d.n - l.enough, 0)", "d.n, 0)"},
 	{"a quorum that is lost wakes nobody", "commit_graph.go", "d.ok < d.n OR ` + quorumLost + ` AS wakes", "d.ok < d.n AS wakes"},
 	{"a quorum is met again and again", "commit_graph.go", "x.join_done < x.wake_done AND x.join_done + d.yes", "x.join_done + d.yes"},
-	{"failures count for a quorum", "commit_graph.go", "(WHERE e.needs = 3 AND k.status = 'done')::int AS yes", "(WHERE e.needs = 3)::int AS yes"},
+	{"failures count for a quorum", "commit_graph.go", "(WHERE e.needs = {needs any} AND k.status = 'done')::int AS yes", "(WHERE e.needs = {needs any})::int AS yes"},
 	{"a node forgets its delay", "commit_graph.go", "THEN greatest(p.eligible_at, (SELECT clock_timestamp()))", "THEN (SELECT clock_timestamp())"},
-	{"edges one at a time", "commit_graph.go", "SELECT e.to_id, count(*) FILTER (WHERE e.needs < 3)::int AS n,", "SELECT e.to_id, max((e.needs < 3)::int) AS n,"},
+	{"edges one at a time", "commit_graph.go", "SELECT e.to_id, count(*) FILTER (WHERE e.needs < {needs any})::int AS n,", "SELECT e.to_id, max((e.needs < {needs any})::int) AS n,"},
 	{"a node runs though its edge is not met", "read_upstream.go", "coalesce(x.join_failed > 0, false) AS unmet", "false AS unmet"},
 	{"a node begins though its root has ended", "read_upstream.go", "x.finished_at IS NOT NULL AS over", "false AS over"},
 	{"a reap settles no edges", "sweep_reap.go", "if over && node {", "if over && node && false {"},

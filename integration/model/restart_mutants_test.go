@@ -15,6 +15,6 @@ var restartMutants = []mutant{
 	{"what is about to be skipped is", "operate_restart_plan.go", "const toSkip = `(x.node", "const toSkip = `(false AND x.node"},
 	{"a recount takes what runs again for over", "operate_restart_plan.go", "case e.state == 0 || g.runs[e.from]:", "case e.state == 0:"},
 	{"a recount of a quorum takes what runs again for over", "operate_restart_plan.go", "case e.any && (e.state == 0 || g.runs[e.from]):", "case e.any && e.state == 0:"},
-	{"a recount takes every edge for met", "operate_restart_plan.go", "WHEN e.needs = 1 OR (e.needs <> 2) = (o.status = 'done') THEN 1", "WHEN e.needs >= 0 THEN 1"},
+	{"a recount takes every edge for met", "operate_restart_plan.go", "WHEN e.needs = {needs end} OR (e.needs <> {needs failed}) = (o.status = 'done') THEN 1", "WHEN e.needs >= 0 THEN 1"},
 	{"a restart goes not down", "operate_restart_plan.go", `if p.status == "failed" && p.below() != 0 {`, `if p.status == "failed" && p.below() < 0 {`},
 }

@@ -33,12 +33,12 @@ var (
 	gatedSomeSQL   = named("claim some gated", claimForm{gated: true, some: true}.text())
 )
 
-// text turns the most urgent runnable rows of one queue into executing ones. Rows at the front
-// of the order that cannot run are the whole cost of a pick, so each is moved out of the front
-// once, by a hint: pick_lane 1 waits behind its partition key, and 2 is set aside because a worker
-// that saw it does not know its machine. The lane is only a hint. The statement itself verifies
-// that a row is the head of a key that nothing executes, so a wrong lane can delay a row, and never
-// let it overtake.
+// text turns the most urgent runnable rows of one queue into executing ones. Rows at the front of
+// the order that cannot run are the whole cost of a pick, so each is moved out of the front once,
+// by a hint, its lane: lane key waits behind its partition key, and lane aside is set aside because
+// a worker that saw it does not know its machine. The lane is only a hint. The statement itself
+// verifies that a row is the head of a key that nothing executes, so a wrong lane can delay a row,
+// and never let it overtake.
 //
 //   - level: the queue's distinct priorities, by a loose index scan, each with its first row. Per
 //     priority the statement walks only rows that are due (T94), from that first row on. Before
@@ -53,13 +53,13 @@ var (
 //     since each through which a row passes copies it.
 //   - probe: per key in the window its anchor, which is the row that executes the key, in any
 //     queue, or else the key's head in this queue.
-//   - held: the anchors, locked. A row goes to lane 1 (act 1) behind an anchor that this
+//   - held: the anchors, locked. A row goes to lane key (act behind) behind an anchor that this
 //     transaction has locked: whoever ends the anchor runs promoteSQL afterwards, and sees the row.
-//     An anchor that is itself in lane 1 comes forward (act 3).
-//   - A row is blocked (act 4) if somebody else has its anchor locked. The end of that anchor may
+//     An anchor that is itself in lane key comes forward (act forward).
+//   - A row is blocked (act blocked) if somebody else has its anchor locked. The end of that anchor may
 //     miss it, so it stays in front: most locks last for a moment. But a stranger's transaction may
 //     last, and as many blocked rows as the window has would keep the rest of the queue from being
-//     looked at. So if the claim before has met blocked rows, $10 says to move them to lane 1, too,
+//     looked at. So if the claim before has met blocked rows, $10 says to move them to lane key, too,
 //     and the caller has to promote their keys: see settleSQL.
 //   - The UPDATE goes in key order, against deadlocks on the busy index between picks of two queues
 //     that share keys (T85): todo drives it, row by row. It joins by ctid, which is right only
@@ -67,11 +67,11 @@ var (
 //     plan would hash-join the table, so there is a LIMIT 1000 inside.
 //
 // A claim of a process that knows of gates puts a row that is behind a gate in line there, where
-// another would claim it (act 5, lane 3), once: a hundred thousand rows at a gate without places
-// are then in nobody's way. Only a row that would be claimed comes into a line, so of a partition
-// key only the head. It is locked here, so the rows of the key that are moved to lane 1 behind it
-// are promoted when its claim ends, as behind any anchor. A process that knows of no gate claims
-// without heeding any: see Poll for how soon it knows.
+// another would claim it (act line, lane line), once: a hundred thousand rows at a gate without
+// places are then in nobody's way. Only a row that would be claimed comes into a line, so of a
+// partition key only the head. It is locked here, so the rows of the key that are moved to lane key
+// behind it are promoted when its claim ends, as behind any anchor. A process that knows of no gate
+// claims without heeding any: see Poll for how soon it knows.
 //
 // The claim token is drawn in SET, for claimed rows only. It does not order a key's holders: it is
 // drawn before the row has its entry in the unique index of executing keys, and a claim that is
@@ -92,9 +92,8 @@ var (
 // the last of these, behind which the next claim may go on while this one's rows are being read.
 //
 // $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8
-// $9 place in the order to look behind $10 whether to move blocked rows. act: 0 claimed, 1 behind
-// its key, 2 aside, 3 brought forward, 4 blocked and moved, 5 in line, NULL none. $11 the ids of
-// others or some
+// $9 place in the order to look behind $10 whether to move blocked rows $11 the ids of others, or
+// of some
 func (f claimForm) text() string {
 	return f.window(claimLook) + `,
 keyed AS MATERIALIZED (
@@ -112,48 +111,49 @@ held AS MATERIALIZED (
 todo AS MATERIALIZED (
   SELECT tid, id, partition_key, act,` + when(f.gated, ` gate,`) + ` row_number() OVER (PARTITION BY act ORDER BY priority, eligible_at, id) AS n, priority, eligible_at FROM (
     SELECT w.tid, w.id, w.partition_key, w.priority, w.eligible_at,` + when(f.gated, ` w.gate,`) + `
-      CASE WHEN NOT w.known THEN 2
-           WHEN w.partition_key IS NULL OR p.busy IS NULL AND p.head = w.id THEN ` + either(f.gated, `CASE WHEN w.gate IS NULL THEN 0 ELSE 5 END`, `0`) + `
+      CASE WHEN NOT w.known THEN {act aside}
+           WHEN w.partition_key IS NULL OR p.busy IS NULL AND p.head = w.id THEN ` + either(f.gated, `CASE WHEN w.gate IS NULL THEN {act claim} ELSE {act line} END`, `{act claim}`) + `
            WHEN w.id <> p.first OR a.status = 'executing'
-             OR ` + when(!f.narrowed(), `a.pick_lane <> 1 AND `) + `(a.priority, a.eligible_at, a.id) < (w.priority, w.eligible_at, w.id) THEN 1
-           WHEN a.id IS NULL AND coalesce(p.busy, p.head) IS NOT NULL THEN 4 END AS act
+             OR ` + when(!f.narrowed(), `a.pick_lane <> {lane key} AND `) + `(a.priority, a.eligible_at, a.id) < (w.priority, w.eligible_at, w.id) THEN {act behind}
+           WHEN a.id IS NULL AND coalesce(p.busy, p.head) IS NOT NULL THEN {act blocked} END AS act
     FROM seen w LEFT JOIN probe p ON p.k = w.partition_key LEFT JOIN held a ON a.id = coalesce(p.busy, p.head)) s
   WHERE act IS NOT NULL` + when(!f.narrowed(), `
-  UNION ALL SELECT tid, id, NULL, 3,`+when(f.gated, ` NULL,`)+` 1, priority, eligible_at FROM held WHERE pick_lane = 1`) + `
+  UNION ALL SELECT tid, id, NULL, {act forward},`+when(f.gated, ` NULL,`)+` 1, priority, eligible_at FROM held WHERE pick_lane = {lane key}`) + `
   ORDER BY partition_key),
 moved AS (
   UPDATE {s}.gen_durable g SET
-    status = CASE WHEN t.act = 0 THEN 'executing' ELSE g.status END,
-    pick_lane = CASE t.act WHEN 1 THEN 1 WHEN 2 THEN 2 WHEN 4 THEN 1` + when(f.gated, ` WHEN 5 THEN 3`) + ` ELSE 0 END,` + when(f.gated, ` gate = CASE t.act WHEN 5 THEN t.gate END, place = NULL,
-    seat = CASE WHEN t.act = 0 THEN (SELECT seats FROM allow)[(SELECT had FROM allow) + t.n] END,`) + `
-    locked_by = CASE WHEN t.act = 0 THEN $3::text END,
-    lease_expires_at = CASE WHEN t.act = 0 THEN (SELECT clock_timestamp()) + $6::bigint * interval '1 microsecond' END,
-    claim_token = CASE WHEN t.act = 0 THEN {next token} ELSE g.claim_token END,
-    updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
-  FROM todo t WHERE g.ctid = t.tid AND (t.act > 0 OR t.n <= ` + either(f.gated, `(SELECT want FROM allow)) AND (t.act <> 4`, `$5) AND (t.act < 4`) + ` OR $10::bool)
-  RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits, g.fsm, g.fsm_version, CASE WHEN t.act = 4 THEN g.partition_key END AS unsettled,
-    CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN {next token} END AS fencing_token),
+    status = CASE WHEN t.act = {act claim} THEN 'executing' ELSE g.status END,
+    pick_lane = CASE t.act WHEN {act behind} THEN {lane key} WHEN {act aside} THEN {lane aside} WHEN {act blocked} THEN {lane key}` +
+		when(f.gated, ` WHEN {act line} THEN {lane line}`) + ` ELSE {lane front} END,` + `` + when(f.gated, ` gate = CASE t.act WHEN {act line} THEN t.gate END, place = NULL,
+    seat = CASE WHEN t.act = {act claim} THEN (SELECT seats FROM allow)[(SELECT had FROM allow) + t.n] END,`) + `
+    locked_by = CASE WHEN t.act = {act claim} THEN $3::text END,
+    lease_expires_at = CASE WHEN t.act = {act claim} THEN (SELECT clock_timestamp()) + $6::bigint * interval '1 microsecond' END,
+    claim_token = CASE WHEN t.act = {act claim} THEN {next token} ELSE g.claim_token END,
+    updated_at = CASE WHEN t.act = {act claim} THEN statement_timestamp() ELSE g.updated_at END
+  FROM todo t WHERE g.ctid = t.tid AND (t.act > {act claim} OR t.n <= ` + either(f.gated, `(SELECT want FROM allow)) AND (t.act <> {act blocked}`, `$5) AND (t.act < {act blocked}`) + ` OR $10::bool)
+  RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits, g.fsm, g.fsm_version, CASE WHEN t.act = {act blocked} THEN g.partition_key END AS unsettled,
+    CASE WHEN t.act = {act claim} AND g.partition_key IS NOT NULL THEN {next token} END AS fencing_token),
 sum AS MATERIALIZED (
-  SELECT count(*) FILTER (WHERE act = 0) AS claimed, count(*) FILTER (WHERE act > 0) AS moved,
-    array_agg(id) FILTER (WHERE act = 0) AS ids, array_agg(id) FILTER (WHERE act = 0 AND awaits) AS awaiting,
+  SELECT count(*) FILTER (WHERE act = {act claim}) AS claimed, count(*) FILTER (WHERE act > {act claim}) AS moved,
+    array_agg(id) FILTER (WHERE act = {act claim}) AS ids, array_agg(id) FILTER (WHERE act = {act claim} AND awaits) AS awaiting,
     array_agg(ARRAY[id, fencing_token]) FILTER (WHERE fencing_token IS NOT NULL) AS fencing,
     array_agg(unsettled) FILTER (WHERE unsettled IS NOT NULL)` + when(f.narrowed(), `
-      || ARRAY(SELECT p.k FROM probe p JOIN held h ON h.id = p.head WHERE h.pick_lane = 1)`) + ` AS unsettled FROM moved)
+      || ARRAY(SELECT p.k FROM probe p JOIN held h ON h.id = p.head WHERE h.pick_lane = {lane key})`) + ` AS unsettled FROM moved)
 SELECT length(set_config('gendurable.claimed', ` + f.passed(`claimed`, `ids`) + `, false) ||
     set_config('gendurable.awaiting', ` + f.passed(`awaiting`, `awaiting`) + `, false) ||
     set_config('gendurable.fencing', ` + f.passed(`fencing`, `fencing`) + `, false) ||
     set_config('gendurable.unsettled', coalesce(sum.unsettled::text, '{}'), false)),
-  sum.moved, (SELECT count(*) FROM todo b WHERE b.act = 4 AND NOT $10::bool),
-  ARRAY(SELECT DISTINCT m.fsm || '/' || m.fsm_version FROM moved m WHERE m.act = 2 LIMIT 50),
+  sum.moved, (SELECT count(*) FROM todo b WHERE b.act = {act blocked} AND NOT $10::bool),
+  ARRAY(SELECT DISTINCT m.fsm || '/' || m.fsm_version FROM moved m WHERE m.act = {act aside} LIMIT 50),
   CASE WHEN sum.claimed < $5 THEN (
     SELECT (extract(epoch FROM min(n.eligible_at) - (SELECT clock_timestamp())) * 1000000)::bigint
     FROM (SELECT * FROM level WHERE level.id > 0) level CROSS JOIN LATERAL (
       SELECT g.eligible_at FROM {s}.gen_durable g
-      WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
+      WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front}
         AND g.priority = level.p AND g.eligible_at > statement_timestamp()
       ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint,
   sum.claimed, l.priority, l.eligible_at, l.id
-FROM sum LEFT JOIN todo l ON l.act = 0 AND l.n = sum.claimed`
+FROM sum LEFT JOIN todo l ON l.act = {act claim} AND l.n = sum.claimed`
 }
 
 // look are the parameters of a window, and how it locks its rows.
@@ -171,35 +171,35 @@ o AS MATERIALIZED (`+onlyText+`),
   SELECT n.* FROM level CROSS JOIN LATERAL (
     SELECT * FROM (
       (SELECT g.priority::int AS p, g.eligible_at, g.id FROM {s}.gen_durable g
-       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND g.priority > level.p AND g.priority < ` + p.priority + `::int
+       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front} AND g.priority > level.p AND g.priority < ` + p.priority + `::int
        ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)
       UNION ALL
       (SELECT g.priority::int, g.eligible_at, g.id FROM {s}.gen_durable g
-       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND (g.priority, g.eligible_at, g.id) >
+       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front} AND (g.priority, g.eligible_at, g.id) >
          (greatest(level.p, ` + p.priority + `::int), CASE WHEN level.p < ` + p.priority + `::int THEN ` + p.at + `::timestamptz ELSE 'infinity' END, ` + p.id + `::bigint)
        ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)) c
     ORDER BY 1, 2, 3 LIMIT 1) n),
 aside(f, v) AS (
   (SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
-   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2 ORDER BY g.fsm, g.fsm_version LIMIT 1)
+   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane aside} ORDER BY g.fsm, g.fsm_version LIMIT 1)
   UNION ALL
   SELECT n.fsm, n.fsm_version FROM aside CROSS JOIN LATERAL (
     SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
-    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2
+    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane aside}
       AND (g.fsm, g.fsm_version) > (aside.f, aside.v) ORDER BY g.fsm, g.fsm_version LIMIT 1) n),
 seen AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
   SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0) level` + when(f.gated, ` CROSS JOIN o`) + ` CROSS JOIN LATERAL (
     SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane,
       (g.fsm || '/' || g.fsm_version) = ANY(` + p.machines + `::text[]) AS known` + f.gate() + `
     FROM {s}.gen_durable g
-    WHERE g.queue = $1 AND ` + f.runnable() + ` AND NOT g.paused AND g.pick_lane = 0
+    WHERE g.queue = $1 AND ` + f.runnable() + ` AND NOT g.paused AND g.pick_lane = {lane front}
       AND g.priority = level.p AND (g.eligible_at, g.id) >= (level.at, level.id) AND g.eligible_at <= statement_timestamp()
     ` + f.among(p.ids) + `ORDER BY g.eligible_at, g.id LIMIT 1000` + p.lock + `) r LIMIT 1000) z LIMIT $2) front
   UNION ALL
   SELECT r.* FROM aside` + when(f.gated, ` CROSS JOIN o`) + ` CROSS JOIN LATERAL (SELECT * FROM (
     SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane, true AS known` + f.gate() + `
     FROM {s}.gen_durable g
-    WHERE g.queue = $1 AND ` + f.runnable() + ` AND NOT g.paused AND g.pick_lane = 2
+    WHERE g.queue = $1 AND ` + f.runnable() + ` AND NOT g.paused AND g.pick_lane = {lane aside}
       AND g.fsm = aside.f AND g.fsm_version = aside.v AND g.eligible_at <= statement_timestamp()
     ` + f.among(p.ids) + `ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000` + p.lock + `) q LIMIT $2) r
   WHERE (aside.f || '/' || aside.v) = ANY(` + p.machines + `::text[]))`

@@ -15,15 +15,15 @@ import (
 // its rows by halves until the culprits are alone. They are set apart, and claims that follow use
 // claimOthersSQL, which passes them over. Claims of a queue with nothing set apart use claimSQL.
 //
-// Both variants of claimSQL leave out act 3: a head in lane 1 does not come forward, since it may
-// be what Postgres refuses to change, and the rows behind it would be blamed for it. A row behind
-// such a head goes to lane 1 as well, and the key is among the unsettled ones. Why that is right:
-// the claim is a mover in the sense of settleSQL, which brings the head forward afterwards. If
-// Postgres refuses that, the key alone stands still, and the sweep of the keys tries it again. The
-// lane is a hint here as elsewhere, so no order is broken.
+// Both variants of claimSQL leave out act forward: a head in lane key does not come forward, since
+// it may be what Postgres refuses to change, and the rows behind it would be blamed for it. A row
+// behind such a head goes to lane key as well, and the key is among the unsettled ones. Why that is
+// right: the claim is a mover in the sense of settleSQL, which brings the head forward afterwards.
+// If Postgres refuses that, the key alone stands still, and the sweep of the keys tries it again.
+// The lane is a hint here as elsewhere, so no order is broken.
 //
 // A culprit that is the head of its key stays the head: probe finds it as before, since it goes by
-// the index and not by the window. The rows behind it go to lane 1, and nobody else waits.
+// the index and not by the window. The rows behind it go to lane key, and nobody else waits.
 
 // windowSQL lists the rows at which claimOthersSQL looks, most urgent first, and locks none. $1
 // queue $2 window $3 machines $4 $5 $6 place $7 ids to pass over

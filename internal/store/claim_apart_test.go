@@ -40,7 +40,7 @@ func TestARefusedHeadHoldsUpItsOwnKeyOnly(t *testing.T) {
 	require.Equal(t, []int64{head}, ids(again.claim().Claims))
 }
 
-// The head of a key that waits in lane 1 comes forward in a claim of the rows behind it. If
+// The head of a key that waits in lane key comes forward in a claim of the rows behind it. If
 // Postgres refuses that, no claim fails for it, and the rows behind are not set apart: they wait,
 // and their key is to be promoted.
 func TestAHeadThatCannotComeForwardHoldsUpNoClaim(t *testing.T) {

@@ -15,11 +15,11 @@ import (
 // A stray stands at a step that the worker which claimed it does not know, though it knows the
 // machine and its version: a deploy was rolled back, or somebody forgot to give a machine a new
 // version. The claim statement cannot tell, since no index may name the column step (T82). So the
-// worker that has claimed a stray sets it aside in lane 4, which no claim statement looks at, and
-// notes the step in aside_step, which has an index. A worker that knows the step takes it from
-// there: recallSQL brings it to lane 0 in the transaction that claims it, so that no worker which
-// does not know the step can claim it in between. So a stray costs one claim in each process that
-// does not know its step, each time when it comes to the front, and nobody spins.
+// worker that has claimed a stray sets it aside in lane stray, which no claim statement looks at,
+// and notes the step in aside_step, which has an index. A worker that knows the step takes it from
+// there: recallSQL brings it to lane front in the transaction that claims it, so that no worker
+// which does not know the step can claim it in between. So a stray costs one claim in each process
+// that does not know its step, each time when it comes to the front, and nobody spins.
 //
 // A stray with a partition key stays the head of its key, as one that is set aside for its machine:
 // the others of its key wait behind it, as ordered.
@@ -42,7 +42,7 @@ type Aside struct {
 // asideSQL gives claims back, as releaseSQL, and sets the rows aside: at their step, or paused with
 // what is wrong. $1 ids $2 tokens $3 worker $4 what is wrong, NULL: the step is unknown
 var asideSQL = named("set aside", `UPDATE {s}.gen_durable g SET status = 'runnable', gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
-  pick_lane = CASE WHEN u.fault IS NULL THEN 4 ELSE 0 END, aside_step = g.step, paused = g.paused OR u.fault IS NOT NULL,
+  pick_lane = CASE WHEN u.fault IS NULL THEN {lane stray} ELSE {lane front} END, aside_step = g.step, paused = g.paused OR u.fault IS NOT NULL,
   last_error = coalesce(u.fault, g.last_error)
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($4::text[]) AS fault) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
@@ -70,30 +70,30 @@ func (s *Store) SetAside(ctx context.Context, worker string, aside []Aside) (out
 }
 
 // straysSQL lists strays of a queue whose steps a worker knows, most urgent first within each step.
-// It visits the distinct steps in lane 4 by a loose index scan, and of those that are known the
+// It visits the distinct steps in lane stray by a loose index scan, and of those that are known the
 // first rows. $1 queue $2 machines $3 versions $4 steps $5 most rows $6 ids to pass over
 var straysSQL = named("strays", `WITH RECURSIVE aside(f, v, s) AS (
   (SELECT g.fsm, g.fsm_version, g.aside_step FROM {s}.gen_durable g
-   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 4 ORDER BY g.fsm, g.fsm_version, g.aside_step LIMIT 1)
+   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane stray} ORDER BY g.fsm, g.fsm_version, g.aside_step LIMIT 1)
   UNION ALL
   SELECT n.* FROM aside CROSS JOIN LATERAL (
     SELECT g.fsm, g.fsm_version, g.aside_step FROM {s}.gen_durable g
-    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 4
+    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane stray}
       AND (g.fsm, g.fsm_version, g.aside_step) > (aside.f, aside.v, aside.s) ORDER BY g.fsm, g.fsm_version, g.aside_step LIMIT 1) n),
 known AS MATERIALIZED (SELECT * FROM unnest($2::text[], $3::int[], $4::text[]) AS k(f, v, s))
 SELECT r.id FROM (SELECT a.* FROM aside a WHERE EXISTS (SELECT FROM known k WHERE k.f = a.f AND k.v = a.v AND k.s = a.s)) a
 CROSS JOIN LATERAL (
   SELECT g.id FROM {s}.gen_durable g
-  WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 4 AND g.fsm = a.f AND g.fsm_version = a.v AND g.aside_step = a.s
+  WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane stray} AND g.fsm = a.f AND g.fsm_version = a.v AND g.aside_step = a.s
     AND g.eligible_at <= statement_timestamp() AND g.id <> ALL($6::bigint[])
   ORDER BY g.priority, g.eligible_at, g.id LIMIT $5) r
 LIMIT $5`)
 
 // recallSQL brings strays to the front, for the claim that follows in its transaction. $1 ids
-var recallSQL = named("recall", `UPDATE {s}.gen_durable g SET pick_lane = 0
+var recallSQL = named("recall", `UPDATE {s}.gen_durable g SET pick_lane = {lane front}
 FROM (SELECT unnest($1::bigint[]) AS id) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
-WHERE g.ctid = l.tid AND g.pick_lane = 4 AND coalesce(g.status = 'runnable', false)`)
+WHERE g.ctid = l.tid AND g.pick_lane = {lane stray} AND coalesce(g.status = 'runnable', false)`)
 
 // ClaimStrays claims strays of a queue that stand at given steps, which the caller knows. p.After
 // and p.Window do not count.

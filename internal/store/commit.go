@@ -135,7 +135,7 @@ func doneText(recorded bool) string {
 	if p := parameters(6); recorded {
 		h = recordedAs(&p, "'done'", "NULL::text", "NULL::text", "NULL::text")
 	}
-	return `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)` + h.open + `UPDATE {s}.gen_durable g SET status = 'done', result = u.result::jsonb, awaits = NULL, timed_out = false, await_deadline = NULL, pick_lane = 0,
+	return `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)` + h.open + `UPDATE {s}.gen_durable g SET status = 'done', result = u.result::jsonb, awaits = NULL, timed_out = false, await_deadline = NULL, pick_lane = {lane front},
   last_error = NULL, failure = NULL, locked_by = NULL, lease_expires_at = NULL, gate = NULL, place = NULL, seat = NULL,
   finished_at = (SELECT now FROM c), commit_id = $5::uuid, updated_at = (SELECT now FROM c)
 FROM (SELECT t.*` + h.lock + `
@@ -187,7 +187,7 @@ held AS MATERIALIZED (`+heldText(nodes+"::bigint[]")+`)`) + h.open + `UPDATE {s}
   await_deadline = CASE u.kind WHEN 'await' THEN u.due END,
   eligible_at = CASE WHEN u.kind IN ('next', 'retry', 'again') OR u.kind = 'children' AND u.n = 0 THEN greatest(u.due, u.now)
     ELSE g.eligible_at END,
-  pick_lane = 0,
+  pick_lane = {lane front},
   attempt = CASE WHEN u.kind = 'retry' THEN least(g.attempt, 2147483646) + 1 WHEN u.kind IN ('again', 'done', 'stop') THEN g.attempt ELSE 0 END,
   crashes = CASE WHEN u.kind IN ('retry', 'again', 'done', 'stop') THEN g.crashes ELSE 0 END,
   last_error = CASE WHEN u.kind IN ('retry', 'again', 'stop') THEN coalesce(u.err, g.last_error) END,

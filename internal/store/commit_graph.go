@@ -64,10 +64,10 @@ func settleText(added bool) string {
     status = CASE WHEN l.wakes THEN 'runnable' ELSE p.status END,
     eligible_at = CASE WHEN l.wakes THEN greatest(p.eligible_at, (SELECT clock_timestamp())) ELSE p.eligible_at END,
     updated_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.updated_at END,
-    pick_lane = 0
-  FROM (SELECT e.to_id, count(*) FILTER (WHERE e.needs < 3)::int AS n,
-      count(*) FILTER (WHERE e.needs = 1 OR e.needs < 3 AND (e.needs = 0) = (k.status = 'done'))::int AS ok,
-      count(*) FILTER (WHERE e.needs = 3)::int AS more, count(*) FILTER (WHERE e.needs = 3 AND k.status = 'done')::int AS yes
+    pick_lane = {lane front}
+  FROM (SELECT e.to_id, count(*) FILTER (WHERE e.needs < {needs any})::int AS n,
+      count(*) FILTER (WHERE e.needs = {needs end} OR e.needs < {needs any} AND (e.needs = {needs done}) = (k.status = 'done'))::int AS ok,
+      count(*) FILTER (WHERE e.needs = {needs any})::int AS more, count(*) FILTER (WHERE e.needs = {needs any} AND k.status = 'done')::int AS yes
     FROM unnest($1::bigint[]` + when(added, `, $3::bigint[]`) + `) AS u(id` + when(added, `, to_id`) + `)
     CROSS JOIN LATERAL (SELECT x.joined, x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
     CROSS JOIN LATERAL (SELECT e.to_id, e.needs FROM {s}.edges e WHERE e.from_id = u.id` + when(added, ` AND e.to_id = u.to_id`) + ` OFFSET 0) e

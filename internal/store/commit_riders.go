@@ -124,7 +124,7 @@ func joinText(streamed bool) string {
     eligible_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.eligible_at END,
     updated_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.updated_at END,
     await_deadline = CASE WHEN l.wakes THEN NULL ELSE p.await_deadline END,
-    pick_lane = 0
+    pick_lane = {lane front}
   FROM (SELECT k.parent_id, k.parent_round, count(*)::int AS n, count(*) FILTER (WHERE k.status = 'done')::int AS ok FROM unnest($1::bigint[]) AS u(id)
     CROSS JOIN LATERAL (SELECT x.parent_id, x.parent_round, x.joined, x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
     WHERE k.joined = $2::uuid GROUP BY 1, 2) d

@@ -21,7 +21,7 @@ import (
 // A gate with a label has so many places for each value of it. The text gate of an instance is the
 // gate's name, or name/value: its key. Places have the numbers from 1.
 //
-// An instance behind a gate of the first or the third kind waits in line there (lane 3), out of
+// An instance behind a gate of the first or the third kind waits in line there (lane line), out of
 // everybody's way: whoever inserts it puts it there if he knows the gate, and otherwise a claim
 // that meets it in front does: see gatedSQL. A claim from the lines gives it a place and makes it
 // executing, in one update: see lineSQL. Whatever ends the claim deletes the place, in the same
@@ -70,7 +70,7 @@ func gateOf(among string) string {
 // inLine selects the rows that stand in line at a gate. lineOrder is the order of
 // gen_durable_lines: with it, a plan made on an empty table takes that index, too.
 const (
-	inLine    = `g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3`
+	inLine    = `g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane line}`
 	lineOrder = `ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id`
 )
 

@@ -30,7 +30,7 @@ import (
 //     in line.
 //   - A row at a gate that is gone, or that concerns others by now, is in line at the wrong gate.
 //     A claim takes nothing from a line before it has found that the row's gate is still this one.
-//     It sends the row to the front otherwise, where it is decided anew: see act 6 of lineSQL.
+//     It sends the row to the front otherwise, where it is decided anew: see act front of lineSQL.
 //   - Who claims finds the row: he looks at the lines of a queue as long as some gate concerns it,
 //     or a poll has found that instances are in line there. If there is no gate at all, polls look
 //     all the same every half a minute.
@@ -131,7 +131,7 @@ func (s *Store) lineUp(c *specs) {
 		return
 	}
 	for i := range c.uids {
-		if c.lanes[i] != 0 || c.partitions[i] != nil || c.micros[i] != nil || c.times[i] != nil {
+		if c.lanes[i] != laneFront || c.partitions[i] != nil || c.micros[i] != nil || c.times[i] != nil {
 			continue
 		}
 		labels := own[map[string]string]([]byte(text(c.labels[i])))
@@ -139,7 +139,7 @@ func (s *Store) lineUp(c *specs) {
 			if c.gates == nil {
 				c.gates = make([]*string, c.len())
 			}
-			c.lanes[i], c.gates[i] = 3, &key
+			c.lanes[i], c.gates[i] = laneLine, &key
 		}
 	}
 }

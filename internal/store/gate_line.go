@@ -49,10 +49,10 @@ SELECT x.id FROM line x`)
 //     are fewer keys than rows are wanted, each has several turns. numbers are those of its free
 //     places.
 //   - line: the first rows of each key, locked as they are scanned, with what to do with each
-//     (act). A row that somebody has locked is passed over. act is 0 to claim; 2 if this worker
-//     does not know its machine, as for claimSQL; 6 to go in front, where a claim decides anew:
+//     (act). A row that somebody has locked is passed over. It is act claim; act aside if this worker
+//     does not know its machine, as for claimSQL; act front to go in front, where a claim decides anew:
 //     one whose gate is another by now, since an operator has changed them, or since who inserted
-//     it did not know better, and one that is no longer the head of its partition key; 7 at a gate
+//     it did not know better, and one that is no longer the head of its partition key; act step at a gate
 //     for whole runs, to go in line at the gate of its step, with its place. What most later parts
 //     ask for stands in the first columns: Postgres takes a stored row apart from its front.
 //   - facts: whether there are rows that are not to be claimed, and keys that have to heed more
@@ -74,8 +74,8 @@ SELECT x.id FROM line x`)
 //     throttles it inserts one meanwhile, pay meets that row, and keeps its pace.
 //
 // It counts places with a snapshot that is later than the lock of the gate: see gate.go. All that a
-// claim needs it gets in one update, or nothing. The place of a run is no part of that: act 7 keeps
-// it for an instance that goes on to wait at the gate of its step. Nobody waits the other way
+// claim needs it gets in one update, or nothing. The place of a run is no part of that: act step
+// keeps it for an instance that goes on to wait at the gate of its step. Nobody waits the other way
 // round, so no two wait for each other.
 //
 // A partition key's row is claimed on the same condition as in claimSQL: it is locked, it is the
@@ -90,7 +90,7 @@ func lineText(some bool) string {
 		known: `(g.fsm || '/' || g.fsm_version) = ANY($3::text[])`}.text() + `,
 paid AS MATERIALIZED (
   SELECT a.*, row_number() OVER (PARTITION BY a.n ORDER BY a.i) AS j, sum(a.cost) OVER (PARTITION BY a.n ORDER BY a.i) AS spent
-  FROM line a WHERE (SELECT f.more OR f.others FROM facts f) AND a.act IN (0, 7) AND (a.more OR (SELECT others FROM facts))),
+  FROM line a WHERE (SELECT f.more OR f.others FROM facts f) AND a.act IN ({act claim}, {act step}) AND (a.more OR (SELECT others FROM facts))),
 sums AS MATERIALIZED (
   SELECT p.*, row_number() OVER (PARTITION BY p.name ORDER BY p.turn, p.n, p.j) AS of_gate, sum(p.cost) OVER (PARTITION BY p.name ORDER BY p.turn, p.n, p.j) AS gate_spent
   FROM (SELECT p.*, (p.j + p.used + p.weight - 1) / p.weight AS turn FROM paid p) p
@@ -99,7 +99,7 @@ picked AS MATERIALIZED (
   SELECT * FROM (SELECT row_number() OVER (ORDER BY s.turn, s.n, s.j) AS nth, s.* FROM (
     SELECT x.partition_key, x.act, x.tid, x.number, x.k, x.run, x.then_gate, x.n, x.i AS j, (x.i + x.used + x.weight - 1) / x.weight AS turn, x.used, x.weight,
       NULL::text AS name, NULL::int AS rate, NULL::int AS total_rate, NULL::int AS cost, NULL::float8 AS debt, NULL::float8 AS owes, NULL::float8 AS pace
-    FROM line x WHERE x.act IN (0, 7) AND NOT x.more AND NOT (SELECT others FROM facts)
+    FROM line x WHERE x.act IN ({act claim}, {act step}) AND NOT x.more AND NOT (SELECT others FROM facts)
     UNION ALL
     SELECT s.partition_key, s.act, s.tid, s.number, s.k, s.run, s.then_gate, s.n, s.j, s.turn, s.used, s.weight, s.name, s.rate, s.total_rate, s.cost, s.debt, s.owes, s.pace
     FROM sums s WHERE (s.total_free IS NULL OR s.of_gate <= s.total_free)
@@ -107,24 +107,24 @@ picked AS MATERIALIZED (
   WHERE s.nth <= (SELECT want FROM c)),
 moved AS (
   UPDATE {s}.gen_durable g SET
-    status = CASE WHEN t.act = 0 THEN 'executing' ELSE g.status END,
-    pick_lane = CASE t.act WHEN 2 THEN 2 WHEN 7 THEN 3 ELSE 0 END,
-    gate = CASE WHEN t.act = 0 AND NOT t.run THEN g.gate WHEN t.act = 7 THEN t.then_gate END,
-    place = CASE WHEN t.act = 0 AND NOT t.run THEN t.number END,
+    status = CASE WHEN t.act = {act claim} THEN 'executing' ELSE g.status END,
+    pick_lane = CASE t.act WHEN {act aside} THEN {lane aside} WHEN {act step} THEN {lane line} ELSE {lane front} END,
+    gate = CASE WHEN t.act = {act claim} AND NOT t.run THEN g.gate WHEN t.act = {act step} THEN t.then_gate END,
+    place = CASE WHEN t.act = {act claim} AND NOT t.run THEN t.number END,
     run_gate = CASE WHEN t.run THEN t.k ELSE g.run_gate END, run_place = CASE WHEN t.run THEN t.number ELSE g.run_place END,
-    seat = CASE WHEN t.act = 0 THEN (SELECT seats FROM c)[(SELECT had FROM c) + t.seat] END,
-    locked_by = CASE WHEN t.act = 0 THEN $2::text END,
-    lease_expires_at = CASE WHEN t.act = 0 THEN (SELECT clock_timestamp()) + $5::bigint * interval '1 microsecond' END,
-    claim_token = CASE WHEN t.act = 0 THEN {next token} ELSE g.claim_token END,
-    updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
+    seat = CASE WHEN t.act = {act claim} THEN (SELECT seats FROM c)[(SELECT had FROM c) + t.seat] END,
+    locked_by = CASE WHEN t.act = {act claim} THEN $2::text END,
+    lease_expires_at = CASE WHEN t.act = {act claim} THEN (SELECT clock_timestamp()) + $5::bigint * interval '1 microsecond' END,
+    claim_token = CASE WHEN t.act = {act claim} THEN {next token} ELSE g.claim_token END,
+    updated_at = CASE WHEN t.act = {act claim} THEN statement_timestamp() ELSE g.updated_at END
   FROM (SELECT p.tid, p.act, p.k, p.run, p.then_gate, p.number, p.nth AS seat FROM picked p WHERE p.partition_key IS NULL
     UNION ALL
-    SELECT a.tid, a.act, NULL, false, NULL, NULL, NULL FROM line a WHERE a.act IN (2, 6) AND (SELECT others FROM facts)
+    SELECT a.tid, a.act, NULL, false, NULL, NULL, NULL FROM line a WHERE a.act IN ({act aside}, {act front}) AND (SELECT others FROM facts)
     UNION ALL
     (SELECT p.tid, p.act, p.k, p.run, p.then_gate, p.number, p.nth FROM picked p WHERE p.partition_key IS NOT NULL ORDER BY p.partition_key)) t
   WHERE g.ctid = t.tid
   RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits,
-    CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN {next token} END AS fencing_token),
+    CASE WHEN t.act = {act claim} AND g.partition_key IS NOT NULL THEN {next token} END AS fencing_token),
 pay AS (
   INSERT INTO {s}.gate_keys AS b (key, debt, at, pace)
   SELECT p.k, least(1e12, max(p.debt) + sum(p.cost)), (SELECT now FROM c), coalesce(max(p.pace), 1) FROM picked p WHERE (SELECT more FROM facts) AND p.rate IS NOT NULL GROUP BY p.k
@@ -133,8 +133,8 @@ pay AS (
   ORDER BY 1
   ON CONFLICT (key) DO UPDATE SET debt = excluded.debt, at = excluded.at, pace = CASE WHEN b.debt = 0 THEN b.pace ELSE excluded.pace END),
 sum AS MATERIALIZED (
-  SELECT count(*) FILTER (WHERE act = 0) AS claimed, count(*) FILTER (WHERE act > 0) AS moved, count(*) FILTER (WHERE act IN (2, 6)) AS left,
-    array_agg(id) FILTER (WHERE act = 0) AS ids, array_agg(id) FILTER (WHERE act = 0 AND awaits) AS awaiting,
+  SELECT count(*) FILTER (WHERE act = {act claim}) AS claimed, count(*) FILTER (WHERE act > {act claim}) AS moved, count(*) FILTER (WHERE act IN ({act aside}, {act front})) AS left,
+    array_agg(id) FILTER (WHERE act = {act claim}) AS ids, array_agg(id) FILTER (WHERE act = {act claim} AND awaits) AS awaiting,
     array_agg(ARRAY[id, fencing_token]) FILTER (WHERE fencing_token IS NOT NULL) AS fencing FROM moved),
 turn AS (
   SELECT c.want = 0 OR l.k IS NULL AND m.met < c.want AND m.n < $8::int AS stays,
@@ -234,10 +234,10 @@ key AS MATERIALIZED (
   LEFT JOIN LATERAL (SELECT ` + debtOf("w.rate", "w.rate_per") + ` AS debt OFFSET 0) d ON w.rate IS NOT NULL
   WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM {s}.gate_keys e WHERE e.key = w.k))),
 line AS MATERIALIZED (
-  SELECT CASE WHEN x.gate IS DISTINCT FROM k.k THEN 6 WHEN NOT x.known THEN 2
+  SELECT CASE WHEN x.gate IS DISTINCT FROM k.k THEN {act front} WHEN NOT x.known THEN {act aside}
       WHEN x.partition_key IS NOT NULL AND ((SELECT b.id FROM {s}.gen_durable b WHERE b.partition_key = x.partition_key AND b.status = 'executing' LIMIT 1) IS NOT NULL
-        OR (SELECT h.id FROM ` + headOf("x.partition_key", "$1", "c.now") + ` h) IS DISTINCT FROM x.id) THEN 6
-      WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act, k.more, x.i, k.take, k.free, k.n, k.used, k.weight, x.tid, x.partition_key, k.k, k.run,
+        OR (SELECT h.id FROM ` + headOf("x.partition_key", "$1", "c.now") + ` h) IS DISTINCT FROM x.id) THEN {act front}
+      WHEN x.then_gate IS NOT NULL THEN {act step} ELSE {act claim} END AS act, k.more, x.i, k.take, k.free, k.n, k.used, k.weight, x.tid, x.partition_key, k.k, k.run,
     CASE WHEN k.placed THEN coalesce(k.numbers[x.i], x.i) END::int AS number, x.then_gate, x.id,
     k.name, k.rate, k.rate_per, k.burst, k.total_free, k.total_rate, k.total_per, k.total_burst, k.owes, k.debt, k.pace, x.cost
   FROM key k CROSS JOIN c CROSS JOIN o CROSS JOIN LATERAL (SELECT z.*, row_number() OVER () AS i FROM (
@@ -246,7 +246,7 @@ line AS MATERIALIZED (
       CASE WHEN g.labels ->> k.cost_label ~ '^[0-9]{1,7}$' THEN least(1000000, greatest(1, (g.labels ->> k.cost_label)::int)) ELSE 1 END AS cost
     FROM {s}.gen_durable g WHERE g.queue = $1 AND ` + inLine + ` AND g.gate = k.k AND g.id <> ALL(` + p.pass + `::bigint[])` + when(p.some, ` AND g.id = ANY($10::bigint[])`) + `
     ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT k.take` + when(p.locks, ` FOR NO KEY UPDATE OF g SKIP LOCKED`) + `) z) x),
-facts AS MATERIALIZED (SELECT EXISTS (SELECT FROM line a WHERE a.act IN (2, 6)) AS others, EXISTS (SELECT FROM key k WHERE k.more) AS more)`
+facts AS MATERIALIZED (SELECT EXISTS (SELECT FROM line a WHERE a.act IN ({act aside}, {act front})) AS others, EXISTS (SELECT FROM key k WHERE k.more) AS more)`
 }
 
 // readLine reads the one row of lineSQL.

@@ -52,7 +52,7 @@ l AS MATERIALIZED (
     FOR NO KEY UPDATE OF g SKIP LOCKED) x
   WHERE x.gate IS DISTINCT FROM x.now_at),
 m AS (
-  UPDATE {s}.gen_durable g SET gate = l.now_at, pick_lane = CASE WHEN l.now_at IS NULL THEN 0 ELSE 3 END FROM l WHERE g.ctid = l.tid RETURNING g.queue)
+  UPDATE {s}.gen_durable g SET gate = l.now_at, pick_lane = CASE WHEN l.now_at IS NULL THEN {lane front} ELSE {lane line} END FROM l WHERE g.ctid = l.tid RETURNING g.queue)
 SELECT (SELECT count(*) FROM p), (SELECT coalesce(array_agg(DISTINCT m.queue), '{}') FROM m), p.queue, p.gate, p.priority, p.eligible_at, p.id
 FROM p ORDER BY p.n DESC LIMIT 1`)
 

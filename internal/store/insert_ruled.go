@@ -241,7 +241,7 @@ func replaceText(lined bool) string {
 UPDATE {s}.gen_durable g SET fsm = ` + fsmText + `, fsm_version = ` + versionText + `, step = ` + stepText + `,
   queue = ` + queueText + `, priority = ` + priorityText + `, state = r.state::jsonb,
   partition_key = r.part, correlation_key = r.key, correlation_scope = ` + scopeText + `,
-  eligible_at = greatest(least(` + dueText + `, r.latest), (SELECT now FROM c)), ` + either(lined, `pick_lane = `+laneText+`, gate = r.gate,`, `pick_lane = 0, gate = NULL,`) + ` place = NULL,
+  eligible_at = greatest(least(` + dueText + `, r.latest), (SELECT now FROM c)), ` + either(lined, `pick_lane = `+laneText+`, gate = r.gate,`, `pick_lane = {lane front}, gate = NULL,`) + ` place = NULL,
   labels = r.labels::jsonb, trace = r.trace::jsonb, deadline = (SELECT now FROM c) + r.life * interval '1 microsecond',
   retain = r.retain::bigint[],
   updated_at = (SELECT now FROM c)

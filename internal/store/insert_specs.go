@@ -73,7 +73,7 @@ func (c *specs) add(x *step.Spec) {
 		at = &x.At
 	}
 	c.micros, c.times = append(c.micros, us), append(c.times, at)
-	c.lanes = append(c.lanes, 0)
+	c.lanes = append(c.lanes, laneFront)
 	c.labels, c.traces = append(c.labels, jsonText(x.Labels)), append(c.traces, jsonText(x.Trace))
 	var life *int64
 	if x.Deadline > 0 {
@@ -130,7 +130,7 @@ func (c *specs) between(i, j int) *specs {
 func (c *specs) byKey(ids []int64) *specs {
 	for i, gate := range c.gates {
 		if gate != nil {
-			c.lanes[i] = 0
+			c.lanes[i] = laneFront
 		}
 	}
 	if c.retains != nil {
@@ -174,10 +174,10 @@ func text(s *string) string {
 	return *s
 }
 
-// chain puts rows of one partition key and queue that are due at once into lane 1, behind the first
-// of them, so that a bulk insert for one key costs the picks nothing. The first row must be sure to
-// be inserted if the others are: one with a correlation key may be dropped, and the children of
-// another parent are not inserted if its outcome is stale or left out.
+// chain puts rows of one partition key and queue that are due at once into lane key, behind the
+// first of them, so that a bulk insert for one key costs the picks nothing. The first row must be
+// sure to be inserted if the others are: one with a correlation key may be dropped, and the
+// children of another parent are not inserted if its outcome is stale or left out.
 func (c *specs) chain() {
 	type place struct {
 		key, queue string
@@ -201,7 +201,7 @@ func (c *specs) chain() {
 		}
 		switch {
 		case anchored[at]:
-			c.lanes[i] = 1
+			c.lanes[i] = laneKey
 		case c.keys[i] == nil:
 			anchored[at] = true
 		}

@@ -10,8 +10,8 @@ import (
 )
 
 // promoteSQL brings a key's next row forward: in each queue of the key the head, if it waits in
-// lane 1. It runs after every statement that ends a keyed claim or takes a runnable keyed row away,
-// in the same transaction, but as a later statement, so that its snapshot contains the row's
+// lane key. It runs after every statement that ends a keyed claim or takes a runnable keyed row
+// away, in the same transaction, but as a later statement, so that its snapshot contains the row's
 // change. It reads clock_timestamp() once: with an earlier clock it would pass over a head that
 // came due since the statement was sent.
 //
@@ -28,12 +28,12 @@ h AS MATERIALIZED (
     WHERE u.id IS NULL OR (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = u.id) = $3::uuid) k
   CROSS JOIN LATERAL `+queuesOf("k.k")+` q
   CROSS JOIN LATERAL `+headOf("k.k", "q.q", "(SELECT now FROM c)")+` n
-  WHERE n.pick_lane = 1),
+  WHERE n.pick_lane = {lane key}),
 l AS MATERIALIZED (
   SELECT g.id FROM {s}.gen_durable g
-  WHERE g.id = ANY(ARRAY(SELECT id FROM h)) AND g.pick_lane = 1 AND g.status = 'runnable'
+  WHERE g.id = ANY(ARRAY(SELECT id FROM h)) AND g.pick_lane = {lane key} AND g.status = 'runnable'
   ORDER BY g.id FOR NO KEY UPDATE OF g SKIP LOCKED),
-u AS (UPDATE {s}.gen_durable g SET pick_lane = 0 FROM l WHERE g.id = l.id RETURNING g.id)
+u AS (UPDATE {s}.gen_durable g SET pick_lane = {lane front} FROM l WHERE g.id = l.id RETURNING g.id)
 SELECT h.k, h.q, u.id IS NOT NULL FROM h LEFT JOIN u ON u.id = h.id`)
 
 // Promotion reports what happened to the heads of some partition keys.
@@ -70,7 +70,7 @@ func (p *Promotion) read(rows pgx.Rows) error {
 
 // settleSQL makes sure that partition keys go on that no transaction has to promote. Either
 // somebody had locked the head of such a key when promoteSQL should have brought it forward, or
-// claimSQL has moved a row of it to lane 1 behind an anchor that somebody had locked. Call the
+// claimSQL has moved a row of it to lane key behind an anchor that somebody had locked. Call the
 // transaction that left the key like that the mover. settleSQL runs in a transaction that begins
 // after the mover's commit, and again until nothing of the key is locked any more:
 //
@@ -80,15 +80,15 @@ func (p *Promotion) read(rows pgx.Rows) error {
 //     commit: it sees the rows that the mover has left. The key is settled. If the row cannot be
 //     locked, the end of its claim may be under way with a promotion that has already passed and
 //     saw nothing: again.
-//   - No row executes the key, and a head is in lane 1: it comes forward. If it is locked: again.
+//   - No row executes the key, and a head is in lane key: it comes forward. If it is locked: again.
 //   - No row executes the key, and a head is in front. If it can be locked and is unchanged, then a
 //     claim or another verb that takes it away from the front comes later, and has to promote the
 //     key as above: by its own promotion, or as another mover. If the head is locked, that may be
 //     by a verb (a pause, a deadline) whose promotion has already passed: again.
 //
 // Several processes may settle one key at a time: each that meets the other's lock does so again.
-// If a process dies that has to settle a key, the key may stand still with its head in lane 1 until
-// sweepSQL finds it. None of this can break the order of a key, since a lane is a hint.
+// If a process dies that has to settle a key, the key may stand still with its head in lane key
+// until sweepSQL finds it. None of this can break the order of a key, since a lane is a hint.
 //
 // It returns key, queue or NULL, and whether the key is settled; it returns no row for a key that
 // is executed and settled. $1 keys
@@ -108,7 +108,7 @@ l AS MATERIALIZED (
   WHERE g.id = ANY(ARRAY(SELECT id FROM h)) AND coalesce(g.status = 'runnable', false) AND NOT g.paused
     AND g.eligible_at <= (SELECT now FROM c)
   ORDER BY g.id FOR NO KEY UPDATE OF g SKIP LOCKED),
-u AS (UPDATE {s}.gen_durable g SET pick_lane = 0 FROM l WHERE g.id = l.id AND l.pick_lane = 1)
+u AS (UPDATE {s}.gen_durable g SET pick_lane = {lane front} FROM l WHERE g.id = l.id AND l.pick_lane = {lane key})
 SELECT h.k, h.q, l.id IS NOT NULL FROM h LEFT JOIN l ON l.id = h.id
 UNION ALL SELECT k.k, NULL, false FROM k WHERE k.id IS NOT NULL AND k.id NOT IN (SELECT id FROM busy)`)
 
@@ -131,7 +131,7 @@ func (s *Store) Promote(ctx context.Context, keys []string) (p Promotion, err er
 	return p, err
 }
 
-// sweepSQL lists partition keys after $1 whose head waits in lane 1 although no row executes the
+// sweepSQL lists partition keys after $1 whose head waits in lane key although no row executes the
 // key: a process died between missing a promotion and repeating it, foreign SQL changed a row, or
 // the server's clock was set back. $1 key, $2 the most keys to visit.
 var sweepSQL = named("sweep", `WITH RECURSIVE keys(k) AS (
@@ -144,8 +144,8 @@ var sweepSQL = named("sweep", `WITH RECURSIVE keys(k) AS (
 slice AS MATERIALIZED (SELECT k FROM keys WHERE k IS NOT NULL LIMIT $2)
 SELECT s.k, b.id IS NULL AND EXISTS (
     SELECT 1 FROM (SELECT DISTINCT g.queue FROM {s}.gen_durable g WHERE g.partition_key = s.k AND g.status = 'runnable' AND NOT g.paused
-      AND g.pick_lane = 1) q
-    CROSS JOIN LATERAL `+headOf("s.k", "q.queue", "statement_timestamp()")+` n WHERE n.pick_lane = 1)
+      AND g.pick_lane = {lane key}) q
+    CROSS JOIN LATERAL `+headOf("s.k", "q.queue", "statement_timestamp()")+` n WHERE n.pick_lane = {lane key})
 FROM slice s
 LEFT JOIN LATERAL (SELECT g.id FROM {s}.gen_durable g WHERE g.partition_key = s.k AND g.status = 'executing' LIMIT 1) b ON true
 ORDER BY s.k`)

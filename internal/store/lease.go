@@ -247,7 +247,7 @@ func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 // that a deploy costs no attempt. It passes over rows that somebody has locked: the others of a
 // batch do not wait for them, and neither does the connection. SKIP LOCKED also makes the join by
 // ctid right (a join by id was planned as a walk over the table). $1 ids $2 tokens $3 worker.
-var releaseSQL = named("release", `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,
+var releaseSQL = named("release", `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,
   lease_expires_at = NULL
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l

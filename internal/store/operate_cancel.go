@@ -19,7 +19,7 @@ import (
 //
 // $1 ids $2 mark $3 last_error
 var cancelSQL = named("cancel", `UPDATE {s}.gen_durable g SET status = 'failed', failure = 'cancelled', last_error = $3, finished_at = (SELECT clock_timestamp()),
-  pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL,
+  pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL,
   joined = CASE WHEN g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::uuid ELSE g.joined END,
   errors = `+remembered+`'at', (SELECT clock_timestamp()), 'kind', 'cancel', 'error', left($3, 1024)),
   commit_id = $2::uuid, updated_at = (SELECT clock_timestamp())

@@ -67,7 +67,7 @@ SELECT e.id FROM e`
 var (
 	editSQL   = named("edit", editText("edit", `visit = g.visit + CASE WHEN $11::boolean THEN 1 ELSE 0 END`))
 	rewindSQL = named("rewind", editText("rewind", `step = u.step, status = 'runnable', visit = g.visit + 1, awaits = NULL, timed_out = false,
-    await_deadline = NULL, children_pending = 0, attempt = 0, crashes = 0, last_error = NULL, failure = NULL, finished_at = NULL, pick_lane = 0,
+    await_deadline = NULL, children_pending = 0, attempt = 0, crashes = 0, last_error = NULL, failure = NULL, finished_at = NULL, pick_lane = {lane front},
     gate = NULL, place = NULL, seat = NULL, run_gate = CASE WHEN g.status <> 'failed' THEN g.run_gate END,
     run_place = CASE WHEN g.status <> 'failed' THEN g.run_place END, paused = g.paused AND g.status <> 'failed',
     deadline = CASE WHEN g.status <> 'failed' OR g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,

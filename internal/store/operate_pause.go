@@ -8,15 +8,15 @@ package store
 var pauseSQL = named("pause", `UPDATE {s}.gen_durable g SET paused = true,
   gate = CASE WHEN g.status = 'executing' THEN g.gate END, place = CASE WHEN g.status = 'executing' THEN g.place END,
   seat = CASE WHEN g.status = 'executing' THEN g.seat END,
-  pick_lane = CASE WHEN g.pick_lane = 3 THEN 0 ELSE g.pick_lane END
+  pick_lane = CASE WHEN g.pick_lane = {lane line} THEN {lane front} ELSE g.pick_lane END
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND NOT g.paused AND coalesce(g.status NOT IN ('done', 'failed'), false)
 RETURNING g.id`)
 
-// resumeSQL puts paused instances back. They get lane 0: a place behind a key, or aside, that one
-// may have had is out of date. $1 ids, locked
-var resumeSQL = named("resume", `UPDATE {s}.gen_durable g SET paused = false, pick_lane = 0
+// resumeSQL puts paused instances back. They get lane front: a place behind a key, or aside, that
+// one may have had is out of date. $1 ids, locked
+var resumeSQL = named("resume", `UPDATE {s}.gen_durable g SET paused = false, pick_lane = {lane front}
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND g.paused AND coalesce(g.status NOT IN ('done', 'failed'), false)

@@ -64,7 +64,7 @@ var (
 // and are done (NULL: none) $7 waits for a round $8 that round is a graph $9 is counted again
 var restartSQL = named("restart", `UPDATE {s}.gen_durable g SET status = CASE WHEN u.waits THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END,
   failure = NULL, finished_at = NULL, paused = g.paused AND g.finished_at IS NULL, joined = CASE WHEN u.counted THEN NULL ELSE g.joined END,
-  pick_lane = 0, gate = NULL, place = NULL, seat = NULL, run_gate = NULL, run_place = NULL, locked_by = NULL, lease_expires_at = NULL,
+  pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, run_gate = NULL, run_place = NULL, locked_by = NULL, lease_expires_at = NULL,
   attempt = 0, crashes = 0, last_error = CASE WHEN u.waits THEN NULL ELSE g.last_error END, await_deadline = NULL,
   deadline = CASE WHEN g.finished_at IS NULL OR g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,
   children_pending = coalesce(u.pending, g.children_pending),

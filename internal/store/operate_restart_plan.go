@@ -48,7 +48,7 @@ LIMIT $2`)
 // edgesBeforeSQL reads the edges that lead to nodes, whether each is to come, met or not met, and
 // whether it is one of a quorum. $1 ids
 var edgesBeforeSQL = named("edges before", `SELECT e.from_id, u.id, CASE WHEN o.finished_at IS NULL THEN 0
-  WHEN e.needs = 1 OR (e.needs <> 2) = (o.status = 'done') THEN 1 ELSE 2 END, e.needs = 3
+  WHEN e.needs = {needs end} OR (e.needs <> {needs failed}) = (o.status = 'done') THEN 1 ELSE 2 END, e.needs = {needs any}
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT e.from_id, e.needs FROM {s}.edges e WHERE e.to_id = u.id OFFSET 0) e
 CROSS JOIN LATERAL (SELECT x.finished_at, x.status FROM {s}.gen_durable x WHERE x.id = e.from_id OFFSET 0) o`)

@@ -15,7 +15,7 @@ import (
 //
 // The instance occupies its correlation key again. The unique index refuses that if another
 // instance has the key (T56). $1 ids
-var retrySQL = named("retry", `UPDATE {s}.gen_durable g SET status = 'runnable', failure = NULL, finished_at = NULL, paused = false, pick_lane = 0, run_gate = NULL, run_place = NULL,
+var retrySQL = named("retry", `UPDATE {s}.gen_durable g SET status = 'runnable', failure = NULL, finished_at = NULL, paused = false, pick_lane = {lane front}, run_gate = NULL, run_place = NULL,
   attempt = 0, crashes = 0, deadline = CASE WHEN g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,
   eligible_at = (SELECT clock_timestamp()), updated_at = (SELECT clock_timestamp())
 FROM unnest($1::bigint[]) AS u(id)

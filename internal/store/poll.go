@@ -26,25 +26,25 @@ FROM unnest($1::text[]) AS q(queue)
 CROSS JOIN LATERAL (
   WITH RECURSIVE level(p, at) AS (
     (SELECT g.priority, g.eligible_at FROM {s}.gen_durable g
-     WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 ORDER BY g.priority, g.eligible_at LIMIT 1)
+     WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front} ORDER BY g.priority, g.eligible_at LIMIT 1)
     UNION ALL
     SELECT n.priority, n.eligible_at FROM level CROSS JOIN LATERAL (
       SELECT g.priority, g.eligible_at FROM {s}.gen_durable g
-      WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND g.priority > level.p
+      WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front} AND g.priority > level.p
       ORDER BY g.priority, g.eligible_at LIMIT 1) n)
   SELECT min(level.at) AS at FROM level) n
 CROSS JOIN LATERAL (
   WITH RECURSIVE aside(f, v) AS (
     (SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
-     WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2 ORDER BY g.fsm, g.fsm_version LIMIT 1)
+     WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane aside} ORDER BY g.fsm, g.fsm_version LIMIT 1)
     UNION ALL
     SELECT n.fsm, n.fsm_version FROM aside CROSS JOIN LATERAL (
       SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
-      WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2
+      WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane aside}
         AND (g.fsm, g.fsm_version) > (aside.f, aside.v) ORDER BY g.fsm, g.fsm_version LIMIT 1) n)
   SELECT min(s.eligible_at) AS at FROM aside CROSS JOIN LATERAL (
     SELECT g.eligible_at FROM {s}.gen_durable g
-    WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2 AND g.fsm = aside.f AND g.fsm_version = aside.v
+    WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane aside} AND g.fsm = aside.f AND g.fsm_version = aside.v
     ORDER BY g.priority, g.eligible_at LIMIT 1) s
   WHERE (aside.f || '/' || aside.v) = ANY($2::text[])) a
 UNION ALL
@@ -52,7 +52,7 @@ SELECT NULL, (SELECT (extract(epoch FROM g.await_deadline - (SELECT clock_timest
   FROM {s}.gen_durable g WHERE g.await_deadline IS NOT NULL AND coalesce(g.status IN ('awaiting_signal', 'awaiting_children'), false)
   ORDER BY g.await_deadline LIMIT 1),
   (SELECT true FROM {s}.gen_durable x WHERE `+overdueText+` ORDER BY x.deadline LIMIT 1) IS NOT NULL,
-  (SELECT true FROM {s}.gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 4
+  (SELECT true FROM {s}.gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane stray}
    ORDER BY g.queue, g.fsm, g.fsm_version, g.aside_step LIMIT 1) IS NOT NULL,
   (SELECT true FROM {s}.gen_durable x WHERE `+restDue+` ORDER BY x.id LIMIT 1) IS NOT NULL`)
 

@@ -53,16 +53,16 @@ type Traffic struct {
 // claims' indexes.
 const LanesText = `WITH RECURSIVE c AS (SELECT clock_timestamp() AS now),
 ready AS (
-  (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 0 ORDER BY queue LIMIT 1)
-  UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = 0 AND g.queue > r.queue
+  (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane front} ORDER BY queue LIMIT 1)
+  UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane front} AND g.queue > r.queue
     ORDER BY g.queue LIMIT 1) FROM ready r WHERE r.queue IS NOT NULL),
 aside AS (
-  (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 2 ORDER BY queue LIMIT 1)
-  UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = 2 AND g.queue > a.queue
+  (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane aside} ORDER BY queue LIMIT 1)
+  UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane aside} AND g.queue > a.queue
     ORDER BY g.queue LIMIT 1) FROM aside a WHERE a.queue IS NOT NULL),
 stray AS (
-  (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 4 ORDER BY queue LIMIT 1)
-  UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = 4 AND g.queue > t.queue
+  (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane stray} ORDER BY queue LIMIT 1)
+  UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane stray} AND g.queue > t.queue
     ORDER BY g.queue LIMIT 1) FROM stray t WHERE t.queue IS NOT NULL)`
 
 // trafficSQL counts runnable instances, in each queue as far as $1, and what executes. Those behind
@@ -72,20 +72,20 @@ var trafficSQL = named("traffic", LanesText+`,
 seen AS (
   SELECT r.queue, s.eligible_at, s.number FROM ready r, LATERAL (
     SELECT eligible_at, row_number() OVER () AS number FROM (
-      SELECT eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 0 AND queue = r.queue
+      SELECT eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane front} AND queue = r.queue
       ORDER BY priority, eligible_at, id LIMIT $1) i) s
   UNION ALL SELECT a.queue, s.eligible_at, s.number FROM aside a, LATERAL (
     SELECT eligible_at, row_number() OVER () AS number FROM (
-      SELECT eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 2 AND queue = a.queue
+      SELECT eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane aside} AND queue = a.queue
       ORDER BY fsm, fsm_version, priority, eligible_at, id LIMIT $1) i) s
   UNION ALL SELECT t.queue, s.eligible_at, s.number FROM stray t, LATERAL (
     SELECT eligible_at, row_number() OVER () AS number FROM (
-      SELECT eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 4 AND queue = t.queue
+      SELECT eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane stray} AND queue = t.queue
       ORDER BY fsm, fsm_version, aside_step, priority, eligible_at, id LIMIT $1) i) s
   UNION ALL SELECT k.queue, k.eligible_at, k.walked FROM (
     SELECT queue, eligible_at, pick_lane, count(*) OVER () AS walked FROM (
       SELECT queue, eligible_at, pick_lane FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND partition_key IS NOT NULL
-      ORDER BY partition_key, queue, priority, eligible_at, id LIMIT $1) i) k WHERE k.pick_lane = 1)
+      ORDER BY partition_key, queue, priority, eligible_at, id LIMIT $1) i) k WHERE k.pick_lane = {lane key})
 SELECT c.now,
   (SELECT coalesce(jsonb_agg(to_jsonb(q)), '[]')::text FROM (
     SELECT queue, count(*) FILTER (WHERE eligible_at <= c.now) AS due, count(*) FILTER (WHERE eligible_at > c.now) AS delayed,

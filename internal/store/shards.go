@@ -60,9 +60,11 @@ func (r *rendering) text(of *statement) string {
 //	{next token}  draws a claim's token
 //	{untimed}     ends the settings with which each transaction begins: see untimed
 //	{settled}     begins the look whether a worker has its liveness lock: see settledText
-var slot = regexp.MustCompile(`\{(s|instances|next id|next token|untimed|settled)\}(?:\.([a-z_]+))?`)
+//	{lane front}  a number that has a name, as have others of numbers
+var slot = regexp.MustCompile(`\{([a-z]+(?: [a-z]+)?)\}(?:\.([a-z_]+))?`)
 
-// resolve fills the slots of a text, for plain Postgres or for shards.
+// resolve fills the slots of a text, for plain Postgres or for shards. It panics at one that it
+// does not know, which no text has, as TestStatements shows.
 func (r *rendering) resolve(text string) string {
 	return slot.ReplaceAllStringFunc(text, func(found string) string {
 		of := slot.FindStringSubmatch(found)
@@ -77,6 +79,13 @@ func (r *rendering) resolve(text string) string {
 			return r.resolve(either(shards, `CASE WHEN `+enterText+` THEN `+untimed+` END`, untimed))
 		case "settled":
 			return r.resolve(when(shards, settledText))
+		case "s":
+		default:
+			number, known := numbers[of[1]]
+			if !known {
+				panic("no such slot: " + found)
+			}
+			return strconv.Itoa(number)
 		}
 		name := of[2]
 		if name == "" {
@@ -102,6 +111,12 @@ const (
 	// connected to this node. Before, its liveness lock may be missing here.
 	settledText = `(SELECT h.since < pg_catalog.clock_timestamp() - interval '5 minutes' FROM {s}.gen_durable_home h) AND `
 )
+
+// Within fills the slots of a text for a plain schema. It is for the command line tool, whose own
+// statements have them, too.
+func Within(schema, text string) string {
+	return (&rendering{quoted: pgx.Identifier{schema}.Sanitize()}).resolve(text)
+}
 
 // query makes a query of ent name the shards. It qualifies each table, and each column by its
 // table, with the schema.

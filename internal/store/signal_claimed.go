@@ -60,7 +60,7 @@ u AS (
     status = CASE WHEN w.taken THEN 'executing' WHEN w.woken THEN 'runnable' ELSE g.status END,
     eligible_at = CASE WHEN w.woken THEN clock.at ELSE g.eligible_at END,
     await_deadline = CASE WHEN w.woken THEN NULL ELSE g.await_deadline END,
-    pick_lane = CASE WHEN w.woken THEN 0 ELSE g.pick_lane END,
+    pick_lane = CASE WHEN w.woken THEN {lane front} ELSE g.pick_lane END,
     locked_by = CASE WHEN w.taken THEN $2::text ELSE g.locked_by END,
     lease_expires_at = CASE WHEN w.taken THEN (SELECT clock_timestamp()) + $3::bigint * interval '1 microsecond' ELSE g.lease_expires_at END,
     claim_token = CASE WHEN w.taken THEN {next token} ELSE g.claim_token END,

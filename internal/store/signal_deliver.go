@@ -230,7 +230,7 @@ UPDATE {s}.gen_durable g SET
   status = CASE WHEN `+awaiting("$1")+` THEN 'runnable' ELSE g.status END,
   eligible_at = CASE WHEN `+awaiting("$1")+` THEN clock.at ELSE g.eligible_at END,
   await_deadline = CASE WHEN `+awaiting("$1")+` THEN NULL ELSE g.await_deadline END,
-  pick_lane = CASE WHEN `+awaiting("$1")+` THEN 0 ELSE g.pick_lane END,
+  pick_lane = CASE WHEN `+awaiting("$1")+` THEN {lane front} ELSE g.pick_lane END,
   updated_at = CASE WHEN `+awaiting("$1")+` THEN clock.at ELSE g.updated_at END
 FROM clock WHERE g.id = nullif(current_setting('gendurable.target'), '')::bigint
 RETURNING set_config('gendurable.target', '', true)`)

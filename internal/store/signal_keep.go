@@ -164,7 +164,7 @@ s AS (
   INSERT INTO {s}.signals (target_id, name, payload, dedup_key, trace, inserted_at)
   SELECT k.target, k.name, k.payload, k.dedup_key, k.trace, k.inserted_at FROM k ORDER BY k.id
   ON CONFLICT (target_id, dedup_key) DO NOTHING RETURNING target_id, name)
-UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT now FROM c), await_deadline = NULL, pick_lane = 0,
+UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT now FROM c), await_deadline = NULL, pick_lane = {lane front},
   updated_at = (SELECT now FROM c)
 FROM t WHERE g.id = t.id AND t.awaiting AND (SELECT true FROM s WHERE s.target_id = t.id AND s.name = ANY(t.awaits) LIMIT 1)
 RETURNING g.queue`)

@@ -30,7 +30,7 @@ overdue AS MATERIALIZED (
   FROM {s}.gen_durable x ` + parentGate("true") + `
   WHERE ` + overdueText + ` AND p.open AND ` + f.among("$3") + `
   ` + f.order("x.deadline") + ` LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED)` + f.open() + `UPDATE {s}.gen_durable g SET status = 'failed', failure = 'deadline', last_error = e.text, finished_at = (SELECT now FROM c),
-  pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL,
+  pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL,
   joined = CASE WHEN g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::uuid ELSE g.joined END,
   errors = ` + remembered + `'at', (SELECT now FROM c), 'kind', 'deadline', 'error', left(e.text, 1024)),
   commit_id = $2::uuid, updated_at = (SELECT now FROM c)

@@ -89,7 +89,7 @@ expired AS MATERIALIZED (
     AND ` + f.among("$5") + `
   ` + f.order("x.lease_expires_at") + ` LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED)` + f.open() + `UPDATE {s}.gen_durable g SET
   status = CASE WHEN e.over THEN 'failed'::{s}.durable_status ELSE 'runnable' END,
-  pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
+  pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
   attempt = least(g.attempt, 2147483646) + 1,
   crashes = least(g.crashes, 2147483646) + 1,
   eligible_at = CASE WHEN e.over OR g.crashes = 0 THEN g.eligible_at

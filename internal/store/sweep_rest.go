@@ -66,7 +66,7 @@ LIMIT $4`
 // due. This is a statement of its own after the locks, so it sees all children: an instance spawns
 // them by a commit that has its lock. $1 ids $2 mark
 var loseSQL = named("lose", `UPDATE {s}.gen_durable g SET status = 'failed', failure = 'cancelled', last_error = `+lostText+`,
-  finished_at = (SELECT clock_timestamp()), pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
+  finished_at = (SELECT clock_timestamp()), pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
   await_deadline = NULL, joined = CASE WHEN g.joined IS NULL THEN $2::uuid ELSE g.joined END,
   losers = (SELECT array_agg(DISTINCT k.parent_round) FROM {s}.gen_durable k WHERE k.parent_id = g.id AND k.finished_at IS NULL),
   errors = `+remembered+`'at', (SELECT clock_timestamp()), 'kind', 'cancel', 'error', `+lostText+`),

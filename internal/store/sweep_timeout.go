@@ -22,7 +22,7 @@ due AS MATERIALIZED (
   SELECT x.ctid AS tid FROM {s}.gen_durable x
   WHERE ` + timedOutText + ` AND ` + f.among("$2") + `
   ` + f.order("x.await_deadline") + ` LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)
-UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT now FROM c), pick_lane = 0, await_deadline = NULL, timed_out = true,
+UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT now FROM c), pick_lane = {lane front}, await_deadline = NULL, timed_out = true,
   updated_at = (SELECT now FROM c)
 FROM due WHERE g.ctid = due.tid
 RETURNING g.queue`
