@@ -56,11 +56,11 @@ var (
 //   - held: the anchors, locked. A row goes to lane key (act behind) behind an anchor that this
 //     transaction has locked: whoever ends the anchor runs promoteSQL afterwards, and sees the row.
 //     An anchor that is itself in lane key comes forward (act forward).
-//   - A row is blocked (act blocked) if somebody else has its anchor locked. The end of that anchor may
-//     miss it, so it stays in front: most locks last for a moment. But a stranger's transaction may
-//     last, and as many blocked rows as the window has would keep the rest of the queue from being
-//     looked at. So if the claim before has met blocked rows, $10 says to move them to lane key, too,
-//     and the caller has to promote their keys: see settleSQL.
+//   - A row is blocked (act blocked) if somebody else has its anchor locked. The end of that anchor
+//     may miss it, so it stays in front: most locks last for a moment. But a stranger's transaction
+//     may last, and as many blocked rows as the window has would keep the rest of the queue from
+//     being looked at. So if the claim before has met blocked rows, $10 says to move them to lane
+//     key, too, and the caller has to promote their keys: see settleSQL.
 //   - The UPDATE goes in key order, against deadlocks on the busy index between picks of two queues
 //     that share keys (T85): todo drives it, row by row. It joins by ctid, which is right only
 //     because every row was locked above without waiting (T99). With a bare LIMIT $2 the generic
