@@ -4,7 +4,7 @@ import "strconv"
 
 // A family of statements that differ in some parts is one function, which joins the parts by a
 // form: what a statement of the family has or has not. So a text stands whole in one place, and
-// nothing looks into a text, or changes one (decision D86).
+// nothing looks into a text, or changes one (decision D81).
 
 // when returns a text that only some forms have.
 func when(has bool, text string) string {

@@ -49,12 +49,13 @@ SELECT x.id FROM line x`)
 //     are fewer keys than rows are wanted, each has several turns. numbers are those of its free
 //     places.
 //   - line: the first rows of each key, locked as they are scanned, with what to do with each
-//     (act). A row that somebody has locked is passed over. It is act claim; act aside if this worker
-//     does not know its machine, as for claimSQL; act front to go in front, where a claim decides anew:
-//     one whose gate is another by now, since an operator has changed them, or since who inserted
-//     it did not know better, and one that is no longer the head of its partition key; act step at a gate
-//     for whole runs, to go in line at the gate of its step, with its place. What most later parts
-//     ask for stands in the first columns: Postgres takes a stored row apart from its front.
+//     (act). A row that somebody has locked is passed over. It is act claim; act aside if this
+//     worker does not know its machine, as for claimSQL; act front to go in front, where a claim
+//     decides anew: one whose gate is another by now, since an operator has changed them, or since
+//     who inserted it did not know better, and one that is no longer the head of its partition key;
+//     act step at a gate for whole runs, to go in line at the gate of its step, with its place.
+//     What most later parts ask for stands in the first columns: Postgres takes a stored row apart
+//     from its front.
 //   - facts: whether there are rows that are not to be claimed, and keys that have to heed more
 //     than their places. If neither, the parts that are about them do not look at the rows.
 //   - paid: of the keys that have to heed more than their places, the rows in order; of all keys if

@@ -1,5 +1,6 @@
-// Package store holds all hot SQL of the engine, one file per verb. Each statement is a constant
-// above the function that sends it, and its reasons stand over it.
+// Package store holds all hot SQL of the engine, one file per verb. Each statement is a variable
+// above the function that sends it, made by named, and its reasons stand over its text. Texts that
+// differ in some parts are joined by a form: see form.go. testdata/sql has each one whole.
 //
 // Two rules hold for every statement. Its text is static: batches travel as arrays through unnest,
 // so that Postgres plans the statement once. And it names the engine's schema, since inside a
