@@ -100,6 +100,7 @@ type backend interface {
 	Publish(ctx context.Context, worker string, id, token int64, progress []byte) (held bool, err error)
 	Round(ctx context.Context, parent, round int64) (page []step.Child, behind []int64, err error)
 	Portion(ctx context.Context, c *step.Claim) (store.Portion, error)
+	Shorten(ctx context.Context, c *step.Claim, to []int64) (store.Portion, error)
 	Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error)
 	Feed(ctx context.Context, claims []*step.Claim, most int) error
 }

@@ -227,6 +227,10 @@ func (*fake) Portion(context.Context, *step.Claim) (store.Portion, error) {
 	panic("no test streams")
 }
 
+func (*fake) Shorten(context.Context, *step.Claim, []int64) (store.Portion, error) {
+	panic("no test streams")
+}
+
 // Children reads one child per page.
 func (db *fake) Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error) {
 	err = db.send(ctx, "children", fmt.Sprint(ids), func() error {

@@ -132,10 +132,15 @@ func (x *execution) loadUpstream(ctx context.Context) error {
 // portion asks which children a stream shows this visit. It asks also if the step reads the
 // children itself, since they count as shown.
 func (x *execution) portion(ctx context.Context) error {
+	return x.show(ctx, x.db.Portion)
+}
+
+// show shows the visit what of says that it is shown of a stream.
+func (x *execution) show(ctx context.Context, of func(context.Context, *step.Claim) (store.Portion, error)) error {
 	c := x.f.claim
 	var p store.Portion
 	if err := x.patiently(ctx, "read what ended of a stream", func(ctx context.Context) (err error) {
-		p, err = x.db.Portion(ctx, c)
+		p, err = of(ctx, c)
 		return err
 	}); err != nil {
 		return err
@@ -175,7 +180,8 @@ func (x *execution) complete(ctx context.Context) error {
 	return nil
 }
 
-// loadChildren reads the whole round that has joined.
+// loadChildren reads the whole round that has joined. A portion of a stream ends where more would
+// not fit: its rest is shown to later visits.
 func (x *execution) loadChildren(ctx context.Context) error {
 	c, size, most := x.f.claim, 0, x.config.Env.Limits.ChildrenBytes
 	next := c.ReadRound(ctx)
@@ -185,13 +191,24 @@ func (x *execution) loadChildren(ctx context.Context) error {
 			return err
 		}
 		for i := range page {
-			size += page[i].Bytes()
+			if size += page[i].Bytes(); size > most {
+				if c.Portion != nil && len(c.Children) > 0 {
+					return x.shorten(ctx)
+				}
+				c.Children = nil
+				return fmt.Errorf("children: over %d bytes together (Limits.ChildrenBytes), to be read in pages: see StepDef.ChildrenOnDemand: %w",
+					most, fsm.ErrTooLarge)
+			}
+			c.Children = append(c.Children, page[i])
 		}
-		if size > most {
-			c.Children = nil
-			return fmt.Errorf("children: over %d bytes together (Limits.ChildrenBytes), to be read in pages: see StepDef.ChildrenOnDemand: %w",
-				most, fsm.ErrTooLarge)
-		}
-		c.Children = append(c.Children, page...)
 	}
+}
+
+// shorten ends the portion of a stream behind the children that were read.
+func (x *execution) shorten(ctx context.Context) error {
+	ids := make([]int64, len(x.f.claim.Children))
+	for i := range ids {
+		ids[i] = x.f.claim.Children[i].ID
+	}
+	return x.show(ctx, func(ctx context.Context, c *step.Claim) (store.Portion, error) { return x.db.Shorten(ctx, c, ids) })
 }

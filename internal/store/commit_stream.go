@@ -102,6 +102,14 @@ var portionReadSQL = named("portion read", `SELECT coalesce(array_agg(x.id ORDER
   count(*) FILTER (WHERE x.stream_visit IS NULL)
 FROM {s}.gen_durable x WHERE x.parent_id = $1::bigint AND x.parent_round = $2::bigint`)
 
+// shortenSQL takes back what a visit is not shown after all, for later visits. It follows the lock of
+// the parent. $1 parent $2 round $3 visit $4 ids that stay
+var shortenSQL = named("portion shorten", `UPDATE {s}.gen_durable g SET stream_visit = NULL
+FROM (SELECT x.id FROM {s}.gen_durable x
+  WHERE x.parent_id = $1::bigint AND x.parent_round = $2::bigint AND x.stream_visit = $3::bigint AND x.id <> ALL($4::bigint[])
+  ORDER BY x.id FOR NO KEY UPDATE) l
+WHERE g.id = l.id`)
+
 // Portion is what a visit is shown of a stream.
 type Portion struct {
 	Held   bool    // the claim is current
@@ -113,6 +121,18 @@ type Portion struct {
 // Portion notes which children the visit of a claim is shown, if that is not noted yet, and returns
 // them.
 func (s *Store) Portion(ctx context.Context, c *step.Claim) (out Portion, err error) {
+	return s.portion(ctx, c, func(most int) entpgx.Stmt { return s.stmt(portionSQL, nil, c.ID, c.Round, c.Visit, most) })
+}
+
+// Shorten leaves only some children in the portion of a visit, before its step has seen them. The
+// others are shown to later visits.
+func (s *Store) Shorten(ctx context.Context, c *step.Claim, to []int64) (out Portion, err error) {
+	return s.portion(ctx, c, func(int) entpgx.Stmt { return s.stmt(shortenSQL, nil, c.ID, c.Round, c.Visit, to) })
+}
+
+// portion changes the portion of a visit, behind the lock of the parent, and reads it. It does
+// neither if the claim is stale, or the join no stream.
+func (s *Store) portion(ctx context.Context, c *step.Claim, change func(most int) entpgx.Stmt) (out Portion, err error) {
 	err = s.interactive(ctx, fastLock, func(send send) error {
 		out = Portion{}
 		var most *int
@@ -123,8 +143,7 @@ func (s *Store) Portion(ctx context.Context, c *step.Claim) (out Portion, err er
 			return err
 		}
 		out.Stream = true
-		return send(
-			s.stmt(portionSQL, nil, c.ID, c.Round, c.Visit, *most),
+		return send(change(*most),
 			s.stmt(portionReadSQL, func(rows pgx.Rows) error {
 				_, err := pgx.ForEachRow(rows, []any{&out.IDs, &out.Left}, func() error { return nil })
 				return err

@@ -153,6 +153,36 @@ func TestAVisitKeepsItsPortion(t *testing.T) {
 	require.Equal(t, 2, left)
 }
 
+// A portion that is too large becomes shorter before its step has seen it. What is taken back comes
+// first at the next visit.
+func TestAPortionIsShortened(t *testing.T) {
+	b := newBench(t)
+	_, kids := b.streaming(4, 3)
+	for _, n := range []int{2, 0, 3} {
+		b.commit(newMark(), false, endOf(kids[n], true))
+	}
+	c, got, left := b.portion(kids)
+	require.Equal(t, []int{2, 0, 3}, got)
+	require.Equal(t, 1, left)
+	stale := *c
+	stale.Token--
+	p, err := b.Shorten(t.Context(), &stale, nil)
+	require.NoError(t, err)
+	require.False(t, p.Held)
+
+	first := []int64{kids[2].ID}
+	p, err = b.Shorten(t.Context(), c, first)
+	require.NoError(t, err)
+	require.Equal(t, store.Portion{Held: true, Stream: true, IDs: first, Left: 3}, p)
+	p, err = b.Portion(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, first, p.IDs, "it keeps what it has")
+	b.commit(newMark(), false, rejoinOf(c, stream(3)))
+	_, got, left = b.portion(kids)
+	require.Equal(t, []int{0, 3}, got)
+	require.Equal(t, 1, left)
+}
+
 // A visit that a signal or the time has woken may be shown nothing, and consumes nothing then.
 func TestStreamUntilASignalOrATime(t *testing.T) {
 	b := newBench(t)

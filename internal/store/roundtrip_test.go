@@ -166,6 +166,17 @@ var roundTrips = []trip{
 		_, err := b.Portion(b.t.Context(), c.(*step.Claim))
 		return err
 	}},
+	{"shorten a portion", 3, func(b bench, n int) any {
+		_, kids := b.streaming(n, n)
+		for _, kid := range kids {
+			b.commit(newMark(), false, endOf(kid, true))
+		}
+		c, _, _ := b.portion(kids)
+		return c
+	}, func(b bench, c any) error {
+		_, err := b.Shorten(b.t.Context(), c.(*step.Claim), nil)
+		return err
+	}},
 	{"commit with keyed children", 3, func(b bench, n int) any { return b.mixture(n, true) }, commitSlowly},
 	{"commit of a graph", 3, func(b bench, n int) any { return []store.Entry{b.chained(n + 1)} }, commitAll},
 	{"commit that adds nodes", 4, func(b bench, n int) any { return []store.Entry{b.growing(n)} }, commitAll},
