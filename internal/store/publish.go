@@ -16,7 +16,15 @@ import (
 var publishSQL = named("publish", `UPDATE {s}.gen_durable g SET progress = $4::text::jsonb WHERE g.id = $1 AND `+claimFence("$3", "$2")+` RETURNING g.id`)
 
 // Publish stores the progress of an instance. held is false if the worker no longer has the claim.
+// A quarter of the pool's connections may publish at a time, so that many steps whose rows are held
+// leave the rest to others.
 func (s *Store) Publish(ctx context.Context, worker string, id, token int64, progress []byte) (held bool, err error) {
+	select {
+	case s.publishing <- struct{}{}:
+		defer func() { <-s.publishing }()
+	case <-ctx.Done():
+		return false, fmt.Errorf("publish the progress of instance %d: %w", id, ctx.Err())
+	}
 	err = s.one(ctx, briefLock, publishSQL, func(rows pgx.Rows) error {
 		held = rows.Next()
 		return rows.Err()

@@ -50,6 +50,8 @@ type Store struct {
 	busy  atomic.Bool
 	own   chan struct{} // one turn for each step's own transaction that may be open at a time
 	again chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
+	// publishing has a turn for each step that may publish its progress at a time.
+	publishing chan struct{}
 	// company has engines of this process on other schemas of the same server; nil: there are none.
 	company *Company
 	home    atomic.Pointer[Company] // of the node where a distributed schema is; nil: the store does not know
@@ -60,7 +62,7 @@ type Store struct {
 func New(db *entpgx.Driver, schema string) *Store {
 	s := &Store{
 		db: db, schema: schema, quoted: pgx.Identifier{schema}.Sanitize(), graphsSince: graphsSince,
-		own: make(chan struct{}, 1), again: make(chan struct{}, 1),
+		own: make(chan struct{}, 1), again: make(chan struct{}, 1), publishing: make(chan struct{}, 1),
 	}
 	s.rendered.Store(&rendering{quoted: s.quoted})
 	if pool := db.Pool(); pool != nil {
@@ -68,6 +70,8 @@ func New(db *entpgx.Driver, schema string) *Store {
 		// send outside of their own transactions.
 		s.own = make(chan struct{}, max(1, pool.Config().MaxConns-1))
 		s.again = make(chan struct{}, max(1, (pool.Config().MaxConns-1)/2))
+		// Progress is the least urgent that a process sends, and each try may wait for a held row.
+		s.publishing = make(chan struct{}, max(1, pool.Config().MaxConns/4))
 	}
 	return s
 }
