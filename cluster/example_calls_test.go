@@ -144,7 +144,7 @@ func ExamplePlaceErrors() {
 	places := []cluster.Place{{Pool: north}, {Pool: south}}
 	check(cluster.Init(context.Background(), places))
 	closeSouth()
-	c, err := cluster.New(cluster.Config{Places: places, Engine: engine.Config{Logger: slog.New(slog.DiscardHandler)}, Patience: 50 * time.Millisecond})
+	c, err := cluster.New(cluster.Config{Places: places, Engine: engine.Config{Logger: slog.New(slog.DiscardHandler)}, Patience: 3 * time.Second})
 	check(err)
 	ctx := context.Background()
 	_, err = c.Admin().PauseQueue(ctx, "default")

@@ -25,7 +25,7 @@ func TestCancelOfARunningStepOfAnotherProcess(t *testing.T) {
 	running, told := make(chan struct{}), make(chan error, 1)
 	works := fsm.Declare[string, string]("works")
 	working(t, pool, rarely, func(c *engine.Config) {
-		c.Lease, c.Heartbeat = 3*time.Second, 100*time.Millisecond
+		c.Lease, c.Heartbeat = time.Minute, 100*time.Millisecond
 		c.Queues["default"] = engine.Queue{}
 		c.Machines = append(c.Machines, works.Job(func(ctx context.Context, _ string) (string, error) {
 			close(running)

@@ -332,7 +332,7 @@ type span struct{ began, ended time.Time }
 func beginControl(t *testing.T) *control {
 	t.Helper()
 	c := &control{stop: make(chan struct{}), ended: make(chan struct{})}
-	s := newStage(t, 10)
+	s := newStage(t, 3) // as many slots as most holds leave
 	s.work()
 	go func() {
 		defer close(c.ended)
@@ -388,6 +388,7 @@ func (c *control) judge(t *testing.T, began time.Time, took time.Duration) {
 		}
 		return all
 	}, "the control does not end")
+	t.Logf("it took %v, the control %v", took, slowest)
 	steady.Judge(t, undelayed, slowest, took)
 }
 
