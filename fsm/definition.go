@@ -130,7 +130,7 @@ func (d *Defined[S, R]) Erase() *step.Machine {
 	m := &step.Machine{
 		Name: d.declared.name, Version: d.declared.version, Queue: d.declared.queue, Initial: d.declared.initial,
 		Job: d.job, Steps: make(map[string]step.Step, len(d.steps)), CrashLimit: DefaultCrashLimit, History: d.history, From: d.migrations(),
-		Faults: d.faults(),
+		Faults: d.faults(), TypeFaults: d.typeFaults,
 	}
 	if d.crashLimit != nil {
 		m.CrashLimit = *d.crashLimit
@@ -260,6 +260,20 @@ func (d *Defined[S, R]) faults() []error {
 		add("crash_limit", fmt.Errorf("%d, want 0 (unlimited) to %d", *n, math.MaxInt32))
 	}
 	d.fromFaults(func(name string) bool { return names[name] > 0 }, add)
+	return faults
+}
+
+// typeFaults returns which types of the definition a codec does not give back.
+func (d *Defined[S, R]) typeFaults(c Codec) []error {
+	faults := d.declared.typeFaults(c)
+	for _, one := range d.from {
+		if one.m == nil {
+			continue
+		}
+		if err := step.CheckType(c, one.state); err != nil {
+			faults = append(faults, d.declared.fault(fmt.Sprintf("from[version %d].state", one.m.From), err))
+		}
+	}
 	return faults
 }
 

@@ -18,13 +18,6 @@ import (
 	"time"
 )
 
-// Codec makes JSON of states, results and payloads, and values of the JSON again. fsm.Codec is this
-// type.
-type Codec interface {
-	Encode(v any) (json.RawMessage, error)
-	Decode(raw json.RawMessage, v any) error
-}
-
 // Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field is not
 // "unlimited": the engine uses the default.
 type Limits struct {
@@ -443,6 +436,8 @@ type Machine struct {
 	From []*Migration
 	// Faults lists the faults of the definition; engine.New returns them.
 	Faults []error
+	// TypeFaults lists the faults of its types with a codec; nil: there are none.
+	TypeFaults func(c Codec) []error
 }
 
 // Step is a step of a Machine.
