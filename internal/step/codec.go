@@ -1,6 +1,7 @@
 package step
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 )
@@ -37,4 +38,29 @@ func Addressed(v any) any {
 	p := reflect.New(of.Type())
 	p.Elem().Set(of)
 	return p.Interface()
+}
+
+// Texts decodes the texts that an instance has by name, such as its labels. SQL of others may have
+// put in what is no text: it counts as the text that Postgres' ->> makes of it, by which gates read
+// it, too; a null as none. Texts returns nil for what is no object.
+func Texts(raw []byte) (texts map[string]string) {
+	if len(raw) == 0 || json.Unmarshal(raw, &texts) == nil && !bytes.Contains(raw, []byte("null")) {
+		return texts
+	}
+	var values map[string]json.RawMessage
+	if json.Unmarshal(raw, &values) != nil || values == nil {
+		return nil
+	}
+	texts = make(map[string]string, len(values))
+	for name, value := range values {
+		var text string
+		switch {
+		case string(value) == "null":
+		case json.Unmarshal(value, &text) == nil:
+			texts[name] = text
+		default:
+			texts[name] = string(value)
+		}
+	}
+	return texts
 }
