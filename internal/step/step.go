@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -87,8 +88,9 @@ const (
 	maxTraceText = 1024
 )
 
-// Trace returns the trace of ctx, encoded; nil if there is none, or more than maxTrace entries. It
-// leaves out entries that cannot be stored: nothing may fail because of a trace.
+// Trace returns the trace of ctx, encoded; nil if there is none. It leaves out entries that cannot
+// be stored, and those over maxTrace, of which the W3C's come first, and then others by name:
+// nothing may fail because of a trace, and no entry too many may cost the trace itself.
 func (e *Env) Trace(ctx context.Context) json.RawMessage {
 	if e == nil || e.Inject == nil {
 		return nil
@@ -97,7 +99,15 @@ func (e *Env) Trace(ctx context.Context) json.RawMessage {
 	maps.DeleteFunc(carrier, func(name, value string) bool {
 		return len(name) > maxTraceText || len(value) > maxTraceText || strings.ContainsRune(name+value, 0)
 	})
-	if len(carrier) == 0 || len(carrier) > maxTrace {
+	if len(carrier) > maxTrace {
+		names := slices.SortedFunc(maps.Keys(carrier), func(a, b string) int {
+			return cmp.Or(cmp.Compare(traceRank(a), traceRank(b)), strings.Compare(a, b))
+		})
+		for _, name := range names[maxTrace:] {
+			delete(carrier, name)
+		}
+	}
+	if len(carrier) == 0 {
 		return nil
 	}
 	text, err := json.Marshal(carrier)
@@ -105,6 +115,13 @@ func (e *Env) Trace(ctx context.Context) json.RawMessage {
 		return nil
 	}
 	return text
+}
+
+func traceRank(name string) int {
+	if i := slices.Index([]string{"traceparent", "tracestate", "baggage"}, strings.ToLower(name)); i >= 0 {
+		return i
+	}
+	return maxTrace
 }
 
 // Claim is one execution of one step: the row as it was claimed, its awaited signals and, at a
