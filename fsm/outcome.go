@@ -375,15 +375,23 @@ func (x *execution) onward(of *step.Claim, to string, state any) (json.RawMessag
 // leads checks the step that an outcome leads to against the machine and against the running step's
 // To.
 func (x *execution) leads(of *step.Claim, to string) error {
+	if err := x.has(of, to); err != nil {
+		return err
+	}
+	if from := x.machine.Steps[of.Step]; from.To != nil && !slices.Contains(from.To, to) {
+		return outcomeFault("step", fmt.Errorf("step %q may lead to %q only, not to %q", of.Step, from.To, to))
+	}
+	return nil
+}
+
+// has checks only that the machine has a step.
+func (x *execution) has(of *step.Claim, to string) error {
 	if err := x.owns(of); err != nil {
 		return err
 	}
 	if _, ok := x.machine.Steps[to]; !ok {
 		return outcomeFault("step", fmt.Errorf("machine %q version %d has no step %.80q, only %q",
 			x.machine.Name, x.machine.Version, to, slices.Sorted(maps.Keys(x.machine.Steps))))
-	}
-	if from := x.machine.Steps[of.Step]; from.To != nil && !slices.Contains(from.To, to) {
-		return outcomeFault("step", fmt.Errorf("step %q may lead to %q only, not to %q", of.Step, from.To, to))
 	}
 	return nil
 }

@@ -18,6 +18,9 @@ const (
 	// WarningDeadEnd: the machine declares where it ends (a step with an empty To), and no way leads
 	// from this step to such an end.
 	WarningDeadEnd WarningKind = "dead_end"
+	// WarningUnserved: engine.New was given queues, and the one that the machine declares is none of
+	// them. Its instances stand still unless another process serves it, or their specs name another.
+	WarningUnserved WarningKind = "unserved"
 )
 
 // Warning is something about a definition that works but is seldom meant: a forgotten arrow,
@@ -25,11 +28,15 @@ const (
 type Warning struct { //nolint:errname // it is an error only where Check makes it one
 	Machine string      `json:"machine"`
 	Version int         `json:"version"`
-	Step    string      `json:"step"`
+	Step    string      `json:"step"` // "": of the machine
 	Kind    WarningKind `json:"kind"`
+	Queue   string      `json:"queue,omitempty"` // of WarningUnserved
 }
 
 func (w Warning) Error() string {
+	if w.Kind == WarningUnserved {
+		return fmt.Sprintf("machine %.80q version %d: this engine does not serve its queue, %.80q: another process has to", w.Machine, w.Version, w.Queue)
+	}
 	why := "no way leads to it from the initial step"
 	if w.Kind == WarningDeadEnd {
 		why = "no way leads from it to a step at which the machine ends"
@@ -89,10 +96,10 @@ func (g Graph) Warnings() []Warning {
 	var out []Warning
 	for _, s := range g.Steps {
 		if !all && !reached[s.Name] {
-			out = append(out, Warning{g.Machine, g.Version, s.Name, WarningUnreachable})
+			out = append(out, Warning{Machine: g.Machine, Version: g.Version, Step: s.Name, Kind: WarningUnreachable})
 		}
 		if declared && !ending[s.Name] {
-			out = append(out, Warning{g.Machine, g.Version, s.Name, WarningDeadEnd})
+			out = append(out, Warning{Machine: g.Machine, Version: g.Version, Step: s.Name, Kind: WarningDeadEnd})
 		}
 	}
 	return out
