@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/gendurable/gendurable/internal/step"
@@ -102,10 +103,10 @@ func (p RetryPolicy) commit(attempt int, state json.RawMessage, err error) (*ste
 }
 
 // isProgramFault reports whether an outcome is wrong by itself: a retry would return the same. What
-// Postgres has refused may pass.
+// Postgres has refused may pass, and what a batch lacks may be there when the instance runs alone.
 func isProgramFault(err error) bool {
 	fault, ok := errors.AsType[*OutcomeError](err)
-	return ok && fault.Field != "commit"
+	return ok && fault.Field != "commit" && !strings.HasPrefix(fault.Field, "outcomes[")
 }
 
 type permanentError struct{ error }

@@ -451,6 +451,9 @@ type Machine struct {
 	OnError func(ctx context.Context, c *Claim, failed error) (*Commit, error)
 	// From lists the migrations by which instances of older versions become ones of this.
 	From []*Migration
+	// Unless is what a Done without an alternative of its own does instead, if such signals wait; nil:
+	// it ends.
+	Unless *Unless
 	// Faults lists the faults of the definition; engine.New returns them.
 	Faults []error
 	// TypeFaults lists the faults of its types with a codec; nil: there are none.
