@@ -13,7 +13,7 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser)
 
 .DEFAULT_GOAL := help
-.PHONY: help test ci checks checks-static download tests-long tests-sizes tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
+.PHONY: help test ci checks checks-static download tests-long tests-sizes tests-json tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
 	sql explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy drift migration \
 	cli atlas node tools release-check clean FORCE
 
@@ -54,7 +54,7 @@ checks: bin/withpg bin/tier ## Run what make ci runs after make test, on what is
 
 # Tests mostly wait, the linter computes: side by side they take little longer than one of them.
 tests-long: tests-race
-	@$(MAKE) --no-print-directory -j 1 tests-sizes tests-modules
+	@$(MAKE) --no-print-directory -j 1 tests-sizes tests-json tests-modules
 
 checks-static: bin/tier
 	@for check in check-tidy check-generated drift lint; do $(STAGE) $$check $(MAKE) --no-print-directory -j 1 $$check || exit 1; done
@@ -75,6 +75,12 @@ tests-sizes: bin/withpg bin/tier $(NODE_PACKAGES) bin/atlas ## Run the tests tha
 	@command -v npm >/dev/null || echo "no Node: its tests are skipped"
 	@PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || echo "no PgBouncer: its tests are skipped (make postgres installs it)"
 	@$(STAGE) sizes bin/withpg $(GOTEST) -p 4 -parallel 8 -timeout 15m $(SIZED)
+
+# Go 1.27 makes this the library's own encoding/json. Older toolchains, and those from which the experiment is gone, do not know its name.
+tests-json: bin/tier ## Run the tests of what encodes and decodes on the second version of encoding/json
+	@if GOEXPERIMENT=jsonv2 go list encoding/json/v2 >/dev/null 2>&1; then \
+		$(STAGE) json env GOEXPERIMENT=jsonv2 $(GOTEST) -short -timeout 10m ./fsm ./internal/step ./dag; \
+	else echo "this toolchain has no GOEXPERIMENT=jsonv2: its stage is skipped"; fi
 
 # The soak's fourteen processes have the machine to themselves, so that its faults meet processes that work, not such as wait for a processor.
 SOAK := $(MODULE)/integration/soak

@@ -107,6 +107,7 @@ func TestFaultsOfDeclaredGraphs(t *testing.T) {
 	t.Parallel()
 	same := func(_ context.Context, s string) (string, error) { return s, nil }
 	both := func(_ context.Context, _ string, _ error) (string, error) { return "", nil }
+	keyed := dag.With(func(s fsm.Spec) fsm.Spec { return s.Key("k") })
 	faults := func(declare func(g *dag.Graph[string, string]) dag.Value[string]) (text string) {
 		g := dag.New(night)
 		for _, d := range g.Return(declare(g)) {
@@ -179,6 +180,17 @@ func TestFaultsOfDeclaredGraphs(t *testing.T) {
 			dag.Some(g, "s", a, same, nil)
 			return dag.In(g)
 		},
+		`nodes["k"]: With gives it a key`: func(g *dag.Graph[string, string]) dag.Value[string] {
+			return dag.Do(g, "k", dag.In(g), same, keyed)
+		},
+		`nodes["e"]: With gives it a key`: func(g *dag.Graph[string, string]) dag.Value[string] {
+			dag.Each(g, "e", dag.Do(g, "a", dag.In(g), func(context.Context, string) ([]string, error) { return nil, nil }), same, keyed)
+			return dag.In(g)
+		},
+		`nodes["p"]: With gives it a key`: func(g *dag.Graph[string, string]) dag.Value[string] {
+			dag.Prepare(g, "p", same, keyed)
+			return dag.Do(g, "a", dag.In(g), same)
+		},
 		`retry.MaxAttempts: -2`: func(g *dag.Graph[string, string]) dag.Value[string] {
 			return dag.Do(g, "a", dag.In(g), same, dag.Retry(fsm.RetryPolicy{MaxAttempts: -2}))
 		},
@@ -189,6 +201,77 @@ func TestFaultsOfDeclaredGraphs(t *testing.T) {
 		a := dag.Do(g, "a", dag.In(g), same)
 		return dag.Do2(g, "b", a, dag.Maybe(a), func(_ context.Context, s string, _ dag.Outcome[string]) (string, error) { return s, nil })
 	}))
+}
+
+// What a graph is made of runs where the graph does, has its labels if it asks for that, and With
+// changes what does the work: it sees the states of these alone.
+func TestSpecsOfNodes(t *testing.T) {
+	t.Parallel()
+	machine := fsm.Declare[string, string]("placed", fsm.Queue("nightly"))
+	g := dag.New(machine).InheritLabels()
+	var states []any
+	with := dag.With(func(s fsm.Spec) fsm.Spec {
+		states = append(states, s.State())
+		return s.Label("of", fmt.Sprint(s.State())).Priority(3)
+	})
+	in := dag.In(g)
+	list := dag.Do(g, "list", in, func(context.Context, string) ([]int, error) { return []int{7, 8}, nil })
+	sizes := dag.Each(g, "sizes", list, func(_ context.Context, n int) (int, error) { return n, nil }, with)
+	called := dag.Call(g, "called", in, counted, dag.With(func(s fsm.Spec) fsm.Spec { return s.Key(fsm.Key("counted:" + s.State().(string))) }))
+	branch := dag.Prepare(g, "branch", func(_ context.Context, b bool) (bool, error) { return b, nil })
+	check := dag.Decide(g, "check", called, func(_ context.Context, n int, add *dag.Adder) (int, error) {
+		branch.Add(add, true)
+		return n, nil
+	})
+	all := dag.Do3(g, "all", check, sizes, dag.Added(check, branch), func(_ context.Context, n int, of []int, b []bool) (string, error) {
+		return fmt.Sprint(n, of, b), nil
+	}, dag.With(func(s fsm.Spec) fsm.Spec { return s.Queue("io") }))
+	kit := durabletest.New(t, durabletest.Config{Machines: append(g.Return(all), counted.Job(func(_ context.Context, s string) (int, error) {
+		return len(s), nil
+	}))})
+	states = nil
+	id, err := kit.Engine.Insert(t.Context(), machine.New("abc").Queue("tonight").Label("tenant", "acme"))
+	require.NoError(t, err)
+	durabletest.RequireDrain(t, kit)
+	require.Equal(t, "3 [7 8] [true]", durabletest.RequireDone(t, kit, machine, id))
+	require.Equal(t, []any{7, 8}, states)
+
+	rows, err := kit.Engine.Ent().Instance.Query().All(t.Context())
+	require.NoError(t, err)
+	require.Len(t, rows, 10)
+	for _, row := range rows {
+		queue, labels := "tonight", fsm.Texts{"tenant": "acme"}
+		switch row.Machine {
+		case "counted":
+			queue = "default" // its own
+			require.Equal(t, "counted:abc", *row.CorrelationKey)
+		case "placed.all":
+			queue = "io"
+		case "placed.sizes.piece":
+			labels["of"] = string(row.State)
+		}
+		require.Equal(t, queue, row.Queue, row.Machine)
+		require.Equal(t, labels, row.Labels, row.Machine)
+	}
+	for _, d := range g.Return(all) {
+		require.Equal(t, "nightly", d.Erase().Queue)
+	}
+}
+
+// A key that shows only in a state is no other.
+func TestAPieceHasNoKey(t *testing.T) {
+	t.Parallel()
+	g := dag.New(night)
+	list := dag.Do(g, "list", dag.In(g), func(context.Context, string) ([]string, error) { return []string{"a", "a"}, nil })
+	pieces := dag.Each(g, "pieces", list, func(_ context.Context, s string) (string, error) { return s, nil },
+		dag.With(func(s fsm.Spec) fsm.Spec { return s.Key(fsm.Key(s.State().(string))) }))
+	kit := durabletest.New(t, durabletest.Config{Machines: g.Return(dag.Do(g, "all", pieces, func(_ context.Context, s []string) (string, error) {
+		return fmt.Sprint(s), nil
+	}))})
+	id, err := kit.Engine.Insert(t.Context(), night.New(""))
+	require.NoError(t, err)
+	durabletest.RequireDrain(t, kit)
+	durabletest.RequireFailed(t, kit, id, fsm.FailureStopped, "pieces[0].key: With gives it a key")
 }
 
 // A node goes on when enough of others are done, and a fan-out when its own join says so.

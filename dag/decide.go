@@ -16,6 +16,7 @@ type Branch[A, B any] struct {
 	name    string
 	options options
 	machine fsm.Machine[A, B]
+	labels  func(s fsm.Spec, labels map[string]string) fsm.Spec
 }
 
 // Prepare declares nodes that a [Decide] may add. Each of them runs f with an argument of its own,
@@ -26,9 +27,13 @@ func Prepare[I, R, A, B any](g *Graph[I, R], name string, f func(context.Context
 	if o.bad != nil {
 		g.fault(fmt.Sprintf("nodes[%.80q]", name), o.bad)
 	}
-	machine := fsm.Declare[A, B](g.machine.Name()+"."+name, fsm.Version(g.machine.Version()))
+	machine := fsm.Declare[A, B](g.machine.Name()+"."+name, fsm.Version(g.machine.Version()), fsm.Queue(g.queue()))
+	var zero A
+	if o.keyed(machine.New(zero)) {
+		g.fault(fmt.Sprintf("nodes[%.80q]", name), errKeyed)
+	}
 	g.machines = append(g.machines, machine.Job(f).Retry(o.retry))
-	return &Branch[A, B]{g, name, o, machine}
+	return &Branch[A, B]{g, name, o, machine, g.labelled}
 }
 
 // Adder collects the nodes that a decision point adds. It is valid only during the call that
@@ -36,6 +41,7 @@ func Prepare[I, R, A, B any](g *Graph[I, R], name string, f func(context.Context
 type Adder struct {
 	graph any
 	node  string
+	at    fsm.Info
 	ahead func(branch string) []ahead // the nodes that wait for the nodes added of a branch
 	nodes []fsm.GraphNode
 	count map[string]int
@@ -56,7 +62,7 @@ func (b *Branch[A, B]) Add(to *Adder, argument A) {
 		to.bad = fmt.Errorf("branch %.80q is of another graph", b.name)
 		return
 	}
-	n := fsm.Node(fmt.Sprintf("%s%d", prefix(to.node, b.name), to.count[b.name]), b.options.spec(b.machine.New(argument)))
+	n := fsm.Node(fmt.Sprintf("%s%d", prefix(to.node, b.name), to.count[b.name]), b.options.spec(b.labels(b.machine.New(argument).Queue(to.at.Queue), to.at.Labels)))
 	to.count[b.name]++
 	for _, a := range to.ahead(b.name) {
 		if a.need == ended {
@@ -84,7 +90,7 @@ func Decide[I, R, A, B any](g *Graph[I, R], name string, a Value[A], f func(cont
 		if err != nil {
 			return nil, err
 		}
-		to := &Adder{graph: g, node: name, count: map[string]int{}, ahead: func(branch string) []ahead { return g.ahead[prefix(name, branch)] }}
+		to := &Adder{graph: g, node: name, at: v.Info, count: map[string]int{}, ahead: func(branch string) []ahead { return g.ahead[prefix(name, branch)] }}
 		result, err := f(ctx, one, to)
 		if err == nil {
 			err = to.bad

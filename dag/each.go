@@ -84,7 +84,11 @@ func spread[I, R, A, B, T any](g *Graph[I, R], name string, list Value[[]A], f f
 	join func(*fsm.Joining, int) *fsm.Joining, opts []Option, gather func([]fsm.Child[B]) ([]T, error),
 ) Value[[]T] {
 	o := collect(opts)
-	piece := fsm.Declare[A, B](g.machine.Name()+"."+name+".piece", fsm.Version(g.machine.Version()))
+	piece := fsm.Declare[A, B](g.machine.Name()+"."+name+".piece", fsm.Version(g.machine.Version()), fsm.Queue(g.queue()))
+	var zero A
+	if o.keyed(piece.New(zero)) {
+		g.fault(fmt.Sprintf("nodes[%.80q]", name), errKeyed)
+	}
 	g.machines = append(g.machines, piece.Job(f).Retry(o.retry))
 	machine := declare[[]T](g, name)
 	define := machine.Define(
@@ -98,7 +102,10 @@ func spread[I, R, A, B, T any](g *Graph[I, R], name string, list Value[[]A], f f
 			}
 			pieces := make([]fsm.Spec, len(all))
 			for i, one := range all {
-				pieces[i] = o.spec(piece.New(one))
+				pieces[i] = o.spec(g.labelled(piece.New(one).Queue(v.Queue), v.Labels))
+				if pieces[i].Options().Key != "" {
+					return nil, &fsm.OutcomeError{Field: fmt.Sprintf("pieces[%d].key", i), Err: errKeyed}
+				}
 			}
 			return join(v.ScheduleChildren("join", v.State, pieces...), len(all)), nil
 		}).To("join"),
@@ -110,5 +117,5 @@ func spread[I, R, A, B, T any](g *Graph[I, R], name string, list Value[[]A], f f
 			return v.Done(results), nil
 		}).To(),
 	)
-	return enter(g, name, &o, machine, define, []Any{list})
+	return enter(g, name, &options{retry: o.retry, bad: o.bad}, machine, define, []Any{list})
 }

@@ -19,13 +19,14 @@ type Graph[I, R any] struct {
 	machines []fsm.Definition
 	faults   []error
 	names    map[string]bool
+	labels   bool               // its nodes have its labels
 	ahead    map[string][]ahead // by the prefix of their names: the nodes that wait for what decision points add
 }
 
 // node is a node of a graph that begins with I.
 type node[I any] struct {
 	name  string
-	spec  func(input I) fsm.Spec
+	spec  func(input I, root fsm.Info) fsm.Spec
 	input bool // it takes what the graph begins with
 	edges []source
 
@@ -33,8 +34,17 @@ type node[I any] struct {
 }
 
 // New begins the declaration of a graph. The state of the machine is the input of the graph, and
-// its result that of the graph.
+// its result that of the graph. Its nodes run in the queue of its instance, unless [With] says
+// otherwise.
 func New[I, R any](machine fsm.Machine[I, R]) *Graph[I, R] { return &Graph[I, R]{machine: machine} }
+
+// InheritLabels gives the labels of an instance of the graph to its nodes, to the pieces of [Each]
+// and [Some], and to the instances of [Call], so that all of it is found by them. [With] may add
+// others. It returns the graph.
+func (g *Graph[I, R]) InheritLabels() *Graph[I, R] {
+	g.labels = true
+	return g
+}
 
 // stepEnd is the last step of a graph's machine. The first has the name that the machine declares.
 const stepEnd = "end"
@@ -65,7 +75,7 @@ func (g *Graph[I, R]) plant(v *fsm.Visit[I, R]) fsm.Outcome {
 		if n.input { // the others do without a copy of it
 			input = v.State
 		}
-		nodes[i] = fsm.Node(n.name, n.spec(input))
+		nodes[i] = fsm.Node(n.name, n.spec(input, v.Info))
 		var some []string
 		for _, e := range n.edges {
 			switch e.need {

@@ -21,8 +21,10 @@ type options struct {
 // Retry sets the policy by which the function of a node is retried: fsm.RetryPolicy{} unless given.
 func Retry(p fsm.RetryPolicy) Option { return func(o *options) { o.retry = p } }
 
-// With changes the spec of a node, and those of the pieces of [Each]: their queue, their priority,
-// their labels, their deadline.
+// With changes the spec of what does the work of a node: its priority, its labels, its deadline, its
+// queue in place of the graph's. That is the node itself, or one that a decision point adds; of
+// [Each] and [Some] the pieces, each with its element as the state; of [Call] the instance that it
+// inserts. Only the latter may have a key.
 func With(change func(fsm.Spec) fsm.Spec) Option {
 	return func(o *options) {
 		if change == nil {
@@ -39,6 +41,19 @@ func (o *options) spec(s fsm.Spec) fsm.Spec {
 	}
 	return s
 }
+
+// keyed reports whether With gives a key to specs of this machine, as far as one with a zero state
+// shows it.
+func (o *options) keyed(s fsm.Spec) (keyed bool) {
+	defer func() {
+		if recover() != nil { // the zero state is nothing that it expects
+			keyed = false
+		}
+	}()
+	return o.spec(s).Options().Key != ""
+}
+
+var errKeyed = errors.New("With gives it a key: where another instance had it, this one would be missing")
 
 func collect(opts []Option) (o options) {
 	for _, option := range opts {
@@ -129,7 +144,7 @@ func Call[I, R, S, T any](g *Graph[I, R], name string, state Value[S], of fsm.Ma
 			if err != nil {
 				return nil, err
 			}
-			return v.ScheduleChildren("join", v.State, o.spec(of.New(arg))), nil
+			return v.ScheduleChildren("join", v.State, o.spec(g.labelled(of.New(arg), v.Labels))), nil
 		}).To("join"),
 		fsm.Step("join", func(_ context.Context, v *fsm.Visit[I, T]) (fsm.Outcome, error) {
 			all := of.Children(v)
@@ -146,12 +161,28 @@ func Call[I, R, S, T any](g *Graph[I, R], name string, state Value[S], of fsm.Ma
 			return v.Done(result), nil
 		}).To(),
 	)
-	return enter(g, name, &o, machine, define, []Any{state})
+	return enter(g, name, &options{retry: o.retry, bad: o.bad}, machine, define, []Any{state})
 }
 
 // declare returns the machine of a node.
 func declare[T, I, R any](g *Graph[I, R], name string) fsm.Machine[I, T] {
-	return fsm.Declare[I, T](g.machine.Name()+"."+name, fsm.Version(g.machine.Version()))
+	return fsm.Declare[I, T](g.machine.Name()+"."+name, fsm.Version(g.machine.Version()), fsm.Queue(g.queue()))
+}
+
+// queue returns the queue that the graph's machine declares.
+func (g *Graph[I, R]) queue() string {
+	var zero I
+	return g.machine.New(zero).Options().Queue
+}
+
+// labelled returns a spec with the labels of the graph, if it hands them on.
+func (g *Graph[I, R]) labelled(s fsm.Spec, labels map[string]string) fsm.Spec {
+	if g.labels {
+		for name, value := range labels {
+			s = s.Label(name, value)
+		}
+	}
+	return s
 }
 
 // enter adds a node to the graph, and returns its value.
@@ -161,7 +192,13 @@ func enter[I, R, T any](g *Graph[I, R], name string, o *options, machine fsm.Mac
 	if o.bad != nil {
 		g.fault(field, o.bad)
 	}
-	n := &node[I]{name: name, spec: func(input I) fsm.Spec { return o.spec(machine.New(input)) }}
+	n := &node[I]{name: name, spec: func(input I, root fsm.Info) fsm.Spec {
+		return o.spec(g.labelled(machine.New(input).Queue(root.Queue), root.Labels))
+	}}
+	var zero I
+	if o.keyed(machine.New(zero)) {
+		g.fault(field, errKeyed)
+	}
 	all := args[0].of()
 	for _, a := range args {
 		g.check(field, a.of())

@@ -295,8 +295,16 @@ func (v Visit) claim(d fsm.Definition, name string) (*step.Machine, *step.Claim,
 		return nil, nil, errors.New("durabletest: the definition is nil")
 	}
 	m := d.Erase()
-	if len(m.Faults) > 0 {
-		return nil, nil, errors.Join(m.Faults...)
+	env := &step.Env{Codec: v.Codec, Limits: v.Limits.WithDefaults(), Logger: cmp.Or(v.Logger, slog.Default())}
+	if env.Codec == nil {
+		env.Codec = fsm.JSON{}
+	}
+	faults := m.Faults
+	if m.TypeFaults != nil {
+		faults = slices.Concat(faults, m.TypeFaults(env.Codec))
+	}
+	if len(faults) > 0 {
+		return nil, nil, errors.Join(faults...)
 	}
 	chain := m.Chain(v.From)
 	if v.From != 0 && v.From != m.Version {
@@ -308,10 +316,6 @@ func (v Visit) claim(d fsm.Definition, name string) (*step.Machine, *step.Claim,
 	}
 	if _, ok := m.Steps[name]; !ok {
 		return nil, nil, fmt.Errorf("machine %q version %d has no step %q, only %q", m.Name, m.Version, name, slices.Sorted(maps.Keys(m.Steps)))
-	}
-	env := &step.Env{Codec: v.Codec, Limits: v.Limits.WithDefaults(), Logger: cmp.Or(v.Logger, slog.Default())}
-	if env.Codec == nil {
-		env.Codec = fsm.JSON{}
 	}
 	c := &step.Claim{
 		Env: env, ID: int64(v.ID), UID: uuid.NewSHA1(uuid.Nil, fmt.Appendf(nil, "%s %d", m.Name, v.ID)), Machine: m.Name, Version: m.Version,
@@ -400,5 +404,5 @@ func encoded(codec fsm.Codec, v any) (json.RawMessage, error) {
 	if raw, ok := v.(json.RawMessage); ok && raw != nil {
 		return raw, nil
 	}
-	return codec.Encode(v)
+	return codec.Encode(step.Addressed(v))
 }

@@ -145,18 +145,24 @@ func Draw(machine string, version int, stored []StoredDefinition, counts []Count
 	return d
 }
 
-// Warnings returns what is odd about the machines of the Config: steps that nothing leads to, and
-// dead ends. New has logged them. [fsm.Check] returns them as an error, for a test.
+// Warnings returns what is odd about the machines of the Config: steps that nothing leads to, dead
+// ends, and queues of machines that this engine does not serve, though it serves others. New has logged them. [fsm.Check] returns them as an error, for a test.
 func (e *Engine) Warnings() []fsm.Warning { return slices.Clone(e.warnings) }
 
 // warned returns the warnings of all machines, and logs them.
 func (c Config) warned() (all []fsm.Warning) {
 	for _, d := range c.Machines {
-		for _, w := range fsm.GraphOf(d).Warnings() {
-			all = append(all, w)
+		g := fsm.GraphOf(d)
+		found := g.Warnings()
+		queue := d.Erase().Queue
+		if _, served := c.Queues[queue]; !served && len(c.Queues) > 0 {
+			found = append(found, fsm.Warning{Machine: g.Machine, Version: g.Version, Kind: fsm.WarningUnserved, Queue: queue})
+		}
+		for _, w := range found {
 			c.Logger.LogAttrs(context.Background(), slog.LevelWarn, "odd definition", slog.String("machine", w.Machine), slog.Int("version", w.Version),
 				slog.String("step", w.Step), slog.Any("error", w))
 		}
+		all = append(all, found...)
 	}
 	return all
 }

@@ -142,6 +142,21 @@ func TestNewWarnsOfOddDefinitions(t *testing.T) {
 	require.Contains(t, log.String(), "no way leads from it")
 }
 
+// An engine with queues names the machines whose instances it leaves to others.
+func TestNewWarnsOfQueuesThatItDoesNotServe(t *testing.T) {
+	t.Parallel()
+	machines := func(c *engine.Config) {
+		c.Machines = []fsm.Definition{fsm.Declare[string, string]("here").Job(echo), fsm.Declare[string, string]("there", fsm.Queue("io")).Job(echo)}
+		c.Queues = map[string]engine.Queue{"default": {}}
+	}
+	var log bytes.Buffer
+	e, pool := client(t, machines, func(c *engine.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	require.Equal(t, []fsm.Warning{{Machine: "there", Version: 1, Kind: fsm.WarningUnserved, Queue: "io"}}, e.Warnings())
+	require.Contains(t, log.String(), `this engine does not serve its queue, \"io\"`)
+	only := open(t, pool, machines, func(c *engine.Config) { c.Queues = nil })
+	require.Empty(t, only.Warnings(), "a client serves nothing")
+}
+
 func TestDrawingOfBadInput(t *testing.T) {
 	t.Parallel()
 	e, _ := client(t)

@@ -177,6 +177,23 @@ func TestEditAndRewind(t *testing.T) {
 		require.ErrorContains(t, err, text)
 	}
 
+	// A state that replaces another does so whatever the other is: another program may have written it.
+	broken := `state = '{"n": "seven"}', visit = visit`
+	set(id, broken)
+	require.ErrorContains(t, second(a.Edit(ctx, id, twice)), "decode state")
+	require.NoError(t, second(a.Edit(ctx, id, parcels.SetState(parcel{8}))))
+	set(id, broken)
+	require.NoError(t, second(a.Rewind(ctx, id, "start", parcels.SetState(parcel{8}))))
+	set(id, broken)
+	mend, err := a.Bulk(ctx, engine.VerbEdit, engine.Filter{Machine: "parcel", Status: []fsm.Status{fsm.StatusRunnable}})
+	require.NoError(t, err)
+	applied, err := mend.Apply(ctx, engine.Changing(parcels.SetState(parcel{7})))
+	require.NoError(t, err)
+	require.Equal(t, engine.Applied{Changed: mend.Matched}, applied)
+	i, err = parcels.Get(ctx, e, id)
+	require.NoError(t, err)
+	require.Equal(t, 7, i.State.N)
+
 	// The definition of a machine that the operator's program does not have is the stored one.
 	other := open(t, pool)
 	_, err = other.Admin().Rewind(ctx, id, "start", fsm.Change{})

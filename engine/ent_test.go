@@ -14,13 +14,44 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	entsql "entgo.io/ent/dialect/sql"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/fsm"
 )
+
+// SQL of others may have written labels that are no texts. Each reader shows what is readable, and
+// none takes what is not for an outage that will pass.
+func TestLabelsThatAreNoTexts(t *testing.T) {
+	t.Parallel()
+	e, pool := client(t, line)
+	ctx := within(t)
+	id, err := e.Insert(ctx, parcels.New(parcel{1}).Label("a", "x").After(time.Hour))
+	require.NoError(t, err)
+	_, err = pool.Exec(ctx, `UPDATE gendurable.gen_durable SET labels = '{"a": "x", "n": 7, "none": null}', trace = '{"t": [1]}'`)
+	require.NoError(t, err)
+	want := map[string]string{"a": "x", "n": "7"}
+
+	row, err := e.Ent().Instance.Query().Where(instance.ID(id)).Only(ctx)
+	require.NoError(t, err)
+	require.Equal(t, fsm.Texts(want), row.Labels)
+	require.Equal(t, fsm.Texts{"t": "[1]"}, row.Trace)
+	raw, err := e.Get(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, want, raw.Labels)
+	page, err := e.List(ctx, engine.Query{Filter: engine.Filter{Labels: map[string]string{"a": "x"}}})
+	require.NoError(t, err)
+	require.Equal(t, want, page.Instances[0].Labels)
+	examined, causes, err := e.Admin().Examine(ctx, id)
+	require.NoError(t, err)
+	require.NotEmpty(t, causes)
+	require.Equal(t, fsm.Texts(want), examined.Labels)
+}
 
 // The compiler is the first wall: each of these lines would bypass the fences.
 func TestAWriteThroughEntDoesNotCompile(t *testing.T) {

@@ -387,7 +387,7 @@ func TestFiringPassesMiddleware(t *testing.T) {
 	require.Equal(t, "yes", i.Labels["seen"])
 	row, err := s.Ent().Instance.Query().Only(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{"fired": "true"}, row.Trace)
+	require.Equal(t, fsm.Texts{"fired": "true"}, row.Trace)
 }
 
 // What a middleware does wrong in RunSchedule is its caller's error, whatever it is.

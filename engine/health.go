@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/migrations"
 	"github.com/gendurable/gendurable/worker"
@@ -129,10 +132,13 @@ func (h *Health) silence() string {
 // statement that visits the priorities in use, whatever the backlog.
 func (e *Engine) Lag(ctx context.Context, queues ...string) (lag map[string]time.Duration, err error) {
 	defer e.explain(ctx, toRead("gen_durable"), &err)
-	if len(queues) == 0 {
-		for name := range e.config.Queues {
-			queues = append(queues, name)
+	for _, name := range queues {
+		if err := checkName(name, fsm.MaxNameBytes); err != nil {
+			return nil, badQuery("queues", "%w", err)
 		}
+	}
+	if len(queues) == 0 {
+		queues = slices.Collect(maps.Keys(e.config.Queues))
 	}
 	machines := make([]string, len(e.machines))
 	for i, m := range e.machines {

@@ -280,4 +280,6 @@ func TestLag(t *testing.T) {
 	require.InDelta(t, (5 * time.Minute).Seconds(), lag["default"].Seconds(), 60)
 	delete(lag, "default")
 	require.Equal(t, map[string]time.Duration{"later": 0, "none": 0}, lag)
+	_, err = e.Lag(t.Context(), "default", "a\x00b")
+	require.ErrorAs(t, err, new(*engine.QueryError), "no report of Postgres")
 }

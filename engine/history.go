@@ -298,9 +298,10 @@ func (o HistoryOptions) filter(machine string) (*store.HistoryFilter, error) {
 	if o.Timeout == 0 {
 		o.Timeout = historyTimeout
 	}
+	if err := checkName(machine, fsm.MaxNameBytes); err != nil {
+		return nil, badQuery("Machine", "%w", err)
+	}
 	switch {
-	case machine == "":
-		return nil, badQuery("Machine", "empty")
 	case o.Version < 0:
 		return nil, badQuery("Version", "%d is negative", o.Version)
 	case !o.Since.Before(o.Until):

@@ -252,6 +252,12 @@ func TestHistoryOfBadInput(t *testing.T) {
 		require.ErrorAs(t, err, &bad)
 		require.Equal(t, want, bad.Field)
 	}
+	for _, machine := range []string{"", "a\x00b", "\xff"} {
+		_, err := reader.StepTimes(t.Context(), machine, engine.HistoryOptions{})
+		var bad *engine.QueryError
+		require.ErrorAs(t, err, &bad)
+		require.Equal(t, "Machine", bad.Field)
+	}
 	_, err := reader.StepEdges(t.Context(), "m", engine.HistoryOptions{Since: now.AddDate(-1, 0, 0)})
 	require.ErrorContains(t, err, "at most 744h")
 	_, err = reader.StepFailures(t.Context(), "", engine.HistoryOptions{})

@@ -189,7 +189,7 @@ func TestInsertMiddlewareOfChildren(t *testing.T) {
 	require.Len(t, child, 2)
 	for _, i := range child {
 		if i.ID != id {
-			require.Equal(t, map[string]string{"by": "parent at start"}, i.Labels)
+			require.Equal(t, fsm.Texts{"by": "parent at start"}, i.Labels)
 		}
 	}
 

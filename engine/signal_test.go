@@ -89,6 +89,37 @@ func TestDoneUnlessASignalWaits(t *testing.T) {
 	require.Equal(t, map[string]int{"till other": 1}, unread)
 }
 
+// So it is with each Done of a machine that declares the signal, where no step thinks of it.
+func TestDoneYieldsToADeclaredSignal(t *testing.T) {
+	t.Parallel()
+	type visit = fsm.Visit[bool, string]
+	m := fsm.Declare[bool, string]("desk")
+	e := working(t, pgtest.Pool(t, pgtest.Migrated(t)), rarely, func(c *engine.Config) {
+		c.Machines = []fsm.Definition{m.Define(
+			fsm.Step("start", func(ctx context.Context, v *visit) (fsm.Outcome, error) {
+				if _, err := engine.FromContext(ctx).Signal(ctx, v.ID, paid.With(4200)); err != nil {
+					return nil, err
+				}
+				if v.State {
+					return v.Done("discarded").Discard(), nil
+				}
+				return v.Done("dropped"), nil
+			}).To(),
+			fsm.Step("refund", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+				cents, _, err := paid.First(v)
+				return v.Done(fmt.Sprint("refunded ", cents)), err
+			}).To(),
+		).Unless("refund", paid)}
+	})
+	for discards, want := range map[bool]string{false: "refunded 4200", true: "discarded"} {
+		id, err := e.Insert(t.Context(), m.New(discards))
+		require.NoError(t, err)
+		got, err := m.Wait(within(t), e, id)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+}
+
 // A caller follows an instance from park to park: it never gets one twice that it has acted on, and
 // gets the end. Another process notices by looking.
 func TestWaitParked(t *testing.T) {

@@ -195,7 +195,11 @@ func (c Config) machines(f *faults) []*step.Machine {
 			f.add(field, "nil")
 			continue
 		}
-		for _, fault := range m.Faults {
+		wrong := m.Faults
+		if m.TypeFaults != nil {
+			wrong = slices.Concat(wrong, m.TypeFaults(c.Codec))
+		}
+		for _, fault := range wrong {
 			at := field
 			if wrong, ok := errors.AsType[*fsm.DefinitionError](fault); ok {
 				at += "." + wrong.Field

@@ -100,9 +100,9 @@ type Instance struct {
 	// when it fails unless it has ended
 	Deadline *time.Time `json:"deadline,omitempty"`
 	// what the host finds it by
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels fsm.Texts `json:"labels,omitempty"`
 	// the trace that it was inserted in
-	Trace map[string]string `json:"trace,omitempty"`
+	Trace fsm.Texts `json:"trace,omitempty"`
 	// its newest errors, oldest first
 	Errors json.RawMessage `json:"errors,omitempty"`
 	// the gate at which it is in line, or of which it has a place: name, or name/value

@@ -20,10 +20,7 @@ type Change struct {
 // states this one does not read, is an error.
 func (m Machine[S, R]) Change(change func(state *S) error) Change {
 	return Change{func(env *step.Env, i RawInstance) (json.RawMessage, error) {
-		if i.Machine != m.d.name {
-			return nil, fmt.Errorf("instance %d is of machine %.80q, not of %.80q", i.ID, i.Machine, m.d.name)
-		}
-		if err := m.d.readsState(i.ID, i.Version); err != nil {
+		if err := m.changes(i); err != nil {
 			return nil, err
 		}
 		state, err := decode[S](env.Codec, i.State, "state")
@@ -36,21 +33,35 @@ func (m Machine[S, R]) Change(change func(state *S) error) Change {
 		if err := change(&state); err != nil {
 			return nil, err
 		}
-		raw, err := encode(env, state)
-		if err != nil {
-			return nil, fmt.Errorf("state: %w", err)
-		}
-		return raw, nil
+		return encodeState(env, state)
 	}}
 }
 
-// SetState returns a change to this state, whatever the state was. Its errors are those of
-// [Machine.Change].
+// SetState returns a change to this state, whatever the state was: also one that does not decode.
+// An instance of another machine, or of a version whose states this one does not read, is an error.
 func (m Machine[S, R]) SetState(state S) Change {
-	return m.Change(func(s *S) error {
-		*s = state
-		return nil
-	})
+	return Change{func(env *step.Env, i RawInstance) (json.RawMessage, error) {
+		if err := m.changes(i); err != nil {
+			return nil, err
+		}
+		return encodeState(env, state)
+	}}
+}
+
+// changes returns an error unless the states of an instance are of S.
+func (m Machine[S, R]) changes(i RawInstance) error {
+	if i.Machine != m.d.name {
+		return fmt.Errorf("instance %d is of machine %.80q, not of %.80q", i.ID, i.Machine, m.d.name)
+	}
+	return m.d.readsState(i.ID, i.Version)
+}
+
+func encodeState[S any](env *step.Env, state S) (json.RawMessage, error) {
+	raw, err := encode(env, state)
+	if err != nil {
+		return nil, fmt.Errorf("state: %w", err)
+	}
+	return raw, nil
 }
 
 // ChangeJSON returns a change by a function that gets the state as the codec has encoded it, and

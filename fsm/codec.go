@@ -16,23 +16,36 @@ import (
 )
 
 // Codec makes JSON of states, results and payloads for storage, and values of the JSON again, e.g.
-// to encrypt them. Encode must return JSON that Postgres takes as jsonb; the engine checks that.
-// Decode gets the JSON as Postgres normalised it: spaces, the order of keys and the spelling of
-// numbers may differ. Both are called concurrently.
+// to encrypt them. Both methods get pointers: Encode one to the value, so that methods of the
+// pointer count, or the value itself if that is a pointer, and nil for a nil interface. Encode must
+// return JSON that Postgres takes as jsonb; the engine checks that. Decode gets the JSON as Postgres
+// normalised it: spaces, the order of keys and the spelling of numbers may differ. Both are called
+// concurrently.
+//
+// A codec may also have the method CheckType of [JSON], e.g. by embedding it: engine.New, inserts
+// and senders refuse the types for which it returns an error.
 type Codec = step.Codec
 
 // None is the state or result of a machine that has none. It is stored as {}.
 type None struct{}
 
-// JSON is the default [Codec]. It is encoding/json with three differences: a number in an untyped
+// JSON is the default [Codec]. It is encoding/json with four differences: a number in an untyped
 // value decodes as a json.Number, so that no digit is lost that a float64 cannot hold; text that is
-// not valid UTF-8 is an error, where encoding/json replaces it; anything but space after the value
-// is an error.
+// not valid UTF-8 is an error, where encoding/json replaces it; content that the JSON would leave
+// out without a word is an error ([JSON.CheckType]); anything but space after the value is an error.
 type JSON struct{}
 
-// Encode returns v as JSON. It refuses what encoding/json refuses (NaN, cycles, channels), and text
-// that is not valid UTF-8.
+// Encode returns v as JSON, with the methods of v's pointer, if it has such. It refuses what
+// encoding/json refuses (NaN, cycles, channels), text that is not valid UTF-8, and what would lose
+// its content, as a struct with unexported fields only.
 func (JSON) Encode(v any) (json.RawMessage, error) {
+	v = step.Addressed(v)
+	var shape *form
+	if v != nil {
+		if shape = formOf(reflect.TypeOf(v), false); shape.lost != nil {
+			return nil, shape.lost
+		}
+	}
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
@@ -40,12 +53,33 @@ func (JSON) Encode(v any) (json.RawMessage, error) {
 		return nil, err
 	}
 	raw := bytes.TrimSuffix(out.Bytes(), []byte("\n"))
-	// encoding/json writes this escape for bytes that it cannot encode. A raw message may hold the
-	// same escape, so the value itself decides.
-	if bytes.Contains(raw, []byte(`\ufffd`)) && brokenText(reflect.ValueOf(v)) {
+	if !utf8.Valid(raw) || replaced(raw) && brokenText(reflect.ValueOf(v)) {
 		return nil, errors.New("text is not valid UTF-8")
 	}
+	if shape != nil && shape.dynamic {
+		if err := lostValue(reflect.ValueOf(v), "the value"); err != nil {
+			return nil, err
+		}
+	}
 	return raw, nil
+}
+
+// replaced reports whether raw may hold the replacement character, which encoding/json writes for
+// bytes that are no text: as an escape up to Go 1.26, as the character with GOEXPERIMENT=jsonv2. A
+// value, too, may hold the character, and a raw message its escape, so the value itself decides.
+func replaced(raw []byte) bool {
+	if bytes.Contains(raw, []byte("\ufffd")) {
+		return true
+	}
+	for rest := raw; ; {
+		i := bytes.Index(rest, []byte(`\u`))
+		if i < 0 {
+			return false
+		}
+		if rest = rest[i+2:]; len(rest) >= 4 && bytes.EqualFold(rest[:4], []byte("fffd")) {
+			return true
+		}
+	}
 }
 
 // Decode reads one value into v. It refuses an empty raw, a value of another type, and anything but
@@ -110,13 +144,18 @@ func brokenText(v reflect.Value) bool { //nolint:gocognit // one case per kind o
 		return false
 	}
 	if v.CanInterface() {
-		switch m := v.Interface().(type) {
+		with := v.Interface()
+		if v.CanAddr() && v.Kind() != reflect.Interface && v.Kind() != reflect.Pointer {
+			with = v.Addr().Interface() // has the methods of the value, too
+		}
+		if v.Kind() == reflect.Pointer && v.IsNil() {
+			return false
+		}
+		switch m := with.(type) {
 		case json.Marshaler:
-			return false // its own output is checked as JSON
+			text, err := m.MarshalJSON()
+			return err == nil && !utf8.Valid(text)
 		case encoding.TextMarshaler:
-			if v.Kind() == reflect.Pointer && v.IsNil() {
-				return false
-			}
 			text, err := m.MarshalText()
 			return err == nil && !utf8.Valid(text)
 		}
@@ -155,7 +194,7 @@ func brokenText(v reflect.Value) bool { //nolint:gocognit // one case per kind o
 // encode makes JSON of v that can be stored. It runs in the guarded region of a step, so its error
 // reaches the handler.
 func encode(env *step.Env, v any) (json.RawMessage, error) {
-	raw, err := env.Codec.Encode(v)
+	raw, err := env.Codec.Encode(step.Addressed(v))
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", v, err)
 	}

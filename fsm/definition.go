@@ -89,6 +89,10 @@ type Defined[S, R any] struct {
 	crashLimit *int
 	history    Keep
 	from       []Migration
+
+	unless  bool
+	to      string
+	signals []AnySignal
 }
 
 // OnError sets the handler of failed steps. A machine with neither OnError nor Retry stops an
@@ -103,6 +107,16 @@ func (d *Defined[S, R]) OnError(h HandlerFunc[S, R]) *Defined[S, R] {
 // [FailureExhausted] if the attempts are used up, or with [FailureError] on a [Permanent] error.
 func (d *Defined[S, R]) Retry(p RetryPolicy) *Defined[S, R] {
 	d.policy = &p
+	return d
+}
+
+// Unless keeps each Done of the machine from dropping what its senders count on: it ends an instance
+// only if no signal of these names waits in the inbox, as if [Ending.Unless] said so, and else the
+// instance goes on at the step to. An outcome with an Unless of its own goes by that one;
+// [Ending.Discard] is for a Done that is to delete what waits. Every step may lead to this one. A
+// Stop deletes no signal, and so is left as it is.
+func (d *Defined[S, R]) Unless(to string, signals ...AnySignal) *Defined[S, R] {
+	d.unless, d.to, d.signals = true, to, slices.Clone(signals)
 	return d
 }
 
@@ -130,7 +144,11 @@ func (d *Defined[S, R]) Erase() *step.Machine {
 	m := &step.Machine{
 		Name: d.declared.name, Version: d.declared.version, Queue: d.declared.queue, Initial: d.declared.initial,
 		Job: d.job, Steps: make(map[string]step.Step, len(d.steps)), CrashLimit: DefaultCrashLimit, History: d.history, From: d.migrations(),
-		Faults: d.faults(),
+		Faults: d.faults(), TypeFaults: d.typeFaults,
+	}
+	if d.unless {
+		m.Unless = &step.Unless{Step: d.to}
+		m.Unless.Names, _ = signalNames(d.signals, math.MaxInt) // faults reports the error
 	}
 	if d.crashLimit != nil {
 		m.CrashLimit = *d.crashLimit
@@ -259,7 +277,31 @@ func (d *Defined[S, R]) faults() []error {
 	if n := d.crashLimit; n != nil && (*n < 0 || *n > math.MaxInt32) {
 		add("crash_limit", fmt.Errorf("%d, want 0 (unlimited) to %d", *n, math.MaxInt32))
 	}
+	if d.unless {
+		if names[d.to] == 0 {
+			add("unless", fmt.Errorf("no step %.80q", d.to))
+		}
+		if _, err := signalNames(d.signals, step.DefaultAwaitNames); err != nil {
+			if bad, ok := errors.AsType[*OutcomeError](err); ok {
+				add("unless."+bad.Field, bad.Err)
+			}
+		}
+	}
 	d.fromFaults(func(name string) bool { return names[name] > 0 }, add)
+	return faults
+}
+
+// typeFaults returns which types of the definition a codec does not give back.
+func (d *Defined[S, R]) typeFaults(c Codec) []error {
+	faults := d.declared.typeFaults(c)
+	for _, one := range d.from {
+		if one.m == nil {
+			continue
+		}
+		if err := step.CheckType(c, one.state); err != nil {
+			faults = append(faults, d.declared.fault(fmt.Sprintf("from[version %d].state", one.m.From), err))
+		}
+	}
 	return faults
 }
 

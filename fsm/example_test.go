@@ -287,7 +287,7 @@ func ExampleMachine_Job() {
 		if err != nil {
 			out, _ = m.OnError(context.Background(), claim, err)
 		}
-		fmt.Printf("%v %s %v %q %q\n", out.Kind, out.Result, out.Delay, out.Err, out.Failure)
+		fmt.Printf("%v %s %v %q %q\n", out.Kind, string(out.Result), out.Delay, out.Err, out.Failure)
 	}
 	// Output:
 	// retry  1m0s "429" ""

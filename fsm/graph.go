@@ -26,7 +26,7 @@ type GraphStep struct {
 	To       []string `json:"to,omitempty"`       // the steps it may lead to, as declared; drawings show neither retries nor the ends that every step may have
 	Anywhere bool     `json:"anywhere,omitempty"` // it may lead to any step: it has no To, and is not a job's
 	Batch    int      `json:"batch,omitempty"`    // the most instances of one call; 0: it is not a batch step
-	Entered  bool     `json:"entered,omitempty"`  // a migration brings instances of an older version to it
+	Entered  bool     `json:"entered,omitempty"`  // not by To: a migration brings instances of an older version to it, or Defined.Unless any
 	Note     string   `json:"note,omitempty"`     // a text to write beneath the name; GraphOf leaves it empty
 }
 
@@ -46,6 +46,9 @@ func GraphOf(d Definition) Graph {
 				entered[to] = true
 			}
 		}
+	}
+	if m.Unless != nil {
+		entered[m.Unless.Step] = true
 	}
 	waiting := append([]string{m.Initial}, slices.Sorted(maps.Keys(m.Steps))...)
 	seen := map[string]bool{}

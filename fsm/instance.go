@@ -43,6 +43,16 @@ type Instance[S, R any] struct {
 // JSON, as the codec encoded them.
 type RawInstance = Instance[json.RawMessage, json.RawMessage]
 
+// Texts are the labels of an instance, or its trace, as rows of the ent client have them. What SQL
+// of others has put there, and is no text, decodes as the text that Postgres' ->> makes of it.
+type Texts map[string]string
+
+// UnmarshalJSON implements [json.Unmarshaler]. It fails for nothing that Postgres stores.
+func (t *Texts) UnmarshalJSON(raw []byte) error {
+	*t = step.Texts(raw)
+	return nil
+}
+
 // Reader is what typed reads need of an engine; *engine.Engine implements it.
 type Reader interface {
 	// Get reads the instance.

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"reflect"
 	"slices"
 	"time"
+
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 // Machine is the identity of a machine whose instances have a state S and a result R. Programs that
@@ -23,6 +26,8 @@ type declaration struct {
 	stateSince           int // 0: since this version
 	resultSince          int // likewise
 	nilOption            bool
+
+	state, result reflect.Type
 }
 
 // DeclareOption sets a property of a declaration that inserters need to know, too: [Version],
@@ -51,7 +56,7 @@ func Deadline(d time.Duration) DeclareOption { return func(o *declaration) { o.d
 // Declare gives a machine its durable name. It never fails: engine.New and every insert report what
 // is wrong.
 func Declare[S, R any](name string, opts ...DeclareOption) Machine[S, R] {
-	d := declaration{name: name, queue: "default", initial: "start", version: 1}
+	d := declaration{name: name, queue: "default", initial: "start", version: 1, state: reflect.TypeFor[S](), result: reflect.TypeFor[R]()}
 	for _, option := range opts {
 		if option == nil {
 			d.nilOption = true
@@ -89,6 +94,17 @@ func (d *declaration) faults() []error {
 	return faults
 }
 
+// typeFaults returns which of the types a codec does not give back.
+func (d *declaration) typeFaults(c Codec) (faults []error) {
+	if err := step.CheckType(c, d.state); err != nil {
+		faults = append(faults, d.fault("state", err))
+	}
+	if err := step.CheckType(c, d.result); err != nil {
+		faults = append(faults, d.fault("result", err))
+	}
+	return faults
+}
+
 // Name returns the name as declared.
 func (m Machine[S, R]) Name() string { return m.d.name }
 
@@ -102,6 +118,7 @@ func (m Machine[S, R]) New(state S) Spec {
 			Retain: m.d.retain},
 		state:    state,
 		declared: errors.Join(m.d.faults()...),
+		of:       m.d.state,
 	}
 }
 

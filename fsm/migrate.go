@@ -19,7 +19,10 @@ import (
 type Steps map[string]string
 
 // Migration converts instances of one version of a machine into a newer one: see [Migrate].
-type Migration struct{ m *step.Migration }
+type Migration struct {
+	m     *step.Migration
+	state reflect.Type // to which it converts
+}
 
 // Migrate declares how the instances of an older version of a machine go on as a newer one, for
 // [Defined.From]. The function converts a state. It is called whenever such an instance is about to
@@ -55,7 +58,7 @@ func Migrate[S1, R1, S2, R2 any](from Machine[S1, R1], to Machine[S2, R2], conve
 		}
 		return raw, nil
 	}
-	return Migration{m}
+	return Migration{m, reflect.TypeFor[S2]()}
 }
 
 // From declares the migrations by which instances of older versions go on as this one. A program

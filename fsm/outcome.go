@@ -99,7 +99,8 @@ func (v *Visit[S, R]) RetryBy(p RetryPolicy, err error) Outcome {
 }
 
 // Done ends the instance with its result. It consumes the signals of [Visit.Awaited], and deletes
-// whatever else is in the inbox: see [Ending.Unless].
+// whatever else is in the inbox, unless the outcome or the machine says that such signals keep the
+// instance from its end: see [Ending.Unless] and [Defined.Unless].
 func (v *Visit[S, R]) Done(result R) *Ending[S] {
 	return &Ending[S]{exec: v.execution(), result: result}
 }
@@ -250,6 +251,10 @@ func (b *bound) check() (time.Duration, time.Time, error) {
 
 // names returns the distinct names of signals.
 func (x *execution) names(signals []AnySignal) ([]string, error) {
+	return signalNames(signals, x.env.Limits.AwaitNames)
+}
+
+func signalNames(signals []AnySignal, limit int) ([]string, error) {
 	var names []string
 	seen := make(map[string]bool, len(signals))
 	for i, s := range signals {
@@ -268,7 +273,7 @@ func (x *execution) names(signals []AnySignal) ([]string, error) {
 	if len(names) == 0 {
 		return nil, outcomeFault("signals", errors.New("none: at least one is needed"))
 	}
-	if limit := x.env.Limits.AwaitNames; len(names) > limit {
+	if len(names) > limit {
 		return nil, outcomeFault("signals", fmt.Errorf("%d names, at most %d", len(names), limit))
 	}
 	return names, nil
@@ -375,15 +380,23 @@ func (x *execution) onward(of *step.Claim, to string, state any) (json.RawMessag
 // leads checks the step that an outcome leads to against the machine and against the running step's
 // To.
 func (x *execution) leads(of *step.Claim, to string) error {
+	if err := x.has(of, to); err != nil {
+		return err
+	}
+	if from := x.machine.Steps[of.Step]; from.To != nil && !slices.Contains(from.To, to) {
+		return outcomeFault("step", fmt.Errorf("step %q may lead to %q only, not to %q", of.Step, from.To, to))
+	}
+	return nil
+}
+
+// has checks only that the machine has a step.
+func (x *execution) has(of *step.Claim, to string) error {
 	if err := x.owns(of); err != nil {
 		return err
 	}
 	if _, ok := x.machine.Steps[to]; !ok {
 		return outcomeFault("step", fmt.Errorf("machine %q version %d has no step %.80q, only %q",
 			x.machine.Name, x.machine.Version, to, slices.Sorted(maps.Keys(x.machine.Steps))))
-	}
-	if from := x.machine.Steps[of.Step]; from.To != nil && !slices.Contains(from.To, to) {
-		return outcomeFault("step", fmt.Errorf("step %q may lead to %q only, not to %q", of.Step, from.To, to))
 	}
 	return nil
 }

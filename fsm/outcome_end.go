@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"encoding/json"
 	"errors"
 
 	"github.com/gendurable/gendurable/internal/step"
@@ -16,6 +15,7 @@ type Ending[S any] struct {
 	unless  bool
 	to      string
 	signals []AnySignal
+	discard bool
 	with    bool
 	state   S
 	added   []GraphNode
@@ -26,9 +26,17 @@ type Ending[S any] struct {
 // Next: it consumes the signals of Awaited, and a new visit begins, which gets the waiting signals
 // in its own Awaited. So no such signal is lost: one that was sent before the end is seen, and one
 // that is sent after it gets ErrNoTarget. Both are decided under the lock of the instance's row.
-// Unless needs at least one signal and a step that the running one may lead to.
+// Unless needs at least one signal and a step of the machine, which need not be in the To of the
+// running one: the way is seldom taken, and a forgotten arrow would show weeks later.
 func (e *Ending[S]) Unless(to string, signals ...AnySignal) *Ending[S] {
 	e.unless, e.to, e.signals = true, to, signals
+	return e
+}
+
+// Discard ends the instance whatever waits in its inbox, also where the machine says otherwise by
+// [Defined.Unless]: a Done then deletes those signals. It excludes Unless.
+func (e *Ending[S]) Discard() *Ending[S] {
+	e.discard = true
 	return e
 }
 
@@ -66,7 +74,7 @@ func (e *Ending[S]) Erase(of *step.Claim) (*step.Commit, error) {
 		return nil, err
 	}
 	if c.Unless != nil && len(e.added) > 0 {
-		return nil, outcomeFault("add", errors.New("both Unless and Add"))
+		return nil, outcomeFault("add", errors.New("both Unless and Add: Discard says that this end drops the signals that wait"))
 	}
 	if c.Add, err = e.exec.additions(e.added); err != nil {
 		return nil, err
@@ -75,24 +83,31 @@ func (e *Ending[S]) Erase(of *step.Claim) (*step.Commit, error) {
 }
 
 func (e *Ending[S]) alternative(of *step.Claim) (*step.Unless, error) {
-	switch {
-	case !e.unless && e.with:
+	var out step.Unless
+	switch whole := e.exec.machine.Unless; {
+	case e.unless && e.discard:
+		return nil, outcomeFault("discard", errors.New("both Unless and Discard"))
+	case e.unless:
+		if err := e.exec.has(of, e.to); err != nil {
+			return nil, err
+		}
+		names, err := e.exec.names(e.signals)
+		if err != nil {
+			return nil, err
+		}
+		out.Names, out.Step = names, e.to
+	case whole != nil && !e.failed && !e.discard:
+		out.Names, out.Step = whole.Names, whole.Step
+	case e.with:
 		return nil, outcomeFault("state", errors.New("set by With, without Unless"))
-	case !e.unless:
+	default:
 		return nil, nil
 	}
-	if err := e.exec.leads(of, e.to); err != nil {
-		return nil, err
-	}
-	names, err := e.exec.names(e.signals)
-	if err != nil {
-		return nil, err
-	}
-	var state json.RawMessage
 	if e.with {
-		if state, err = e.exec.store(of, e.state); err != nil {
+		var err error
+		if out.State, err = e.exec.store(of, e.state); err != nil {
 			return nil, err
 		}
 	}
-	return &step.Unless{Names: names, Step: e.to, State: state}, nil
+	return &out, nil
 }

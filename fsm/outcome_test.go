@@ -303,6 +303,56 @@ func TestChildrenAreErased(t *testing.T) {
 	require.JSONEq(t, `{"id":2}`, string(got.Spawn[1].State))
 }
 
+// A machine that says so keeps each Done from dropping what waits, and no Stop. The way is implied.
+func TestUnlessOfAMachine(t *testing.T) {
+	t.Parallel()
+	late := fsm.Step("late", finish)
+	ends := func(out func(v *cartVisit) fsm.Outcome) (*step.Commit, error) {
+		f := func(_ context.Context, v *cartVisit) (fsm.Outcome, error) { return out(v), nil }
+		d := cartMachine.Define(fsm.Step("start", f).To(), fsm.Step("end", finish), late).Unless("late", paid, paid)
+		c, err := runClaim(t, d, claim(`{"id":1}`))
+		handled, ofHandler := cartMachine.Define(fsm.Step("start", failing).To(), late).Unless("late", paid).
+			OnError(func(_ context.Context, v *cartVisit, _ error) (fsm.Outcome, error) { return out(v), nil }).Erase().OnError(t.Context(), claim(`{"id":1}`), errBroken)
+		require.Equal(t, err == nil, ofHandler == nil)
+		if err == nil && c.Unless != nil && c.Unless.Step == "late" {
+			require.Equal(t, c, handled)
+		}
+		return c, err
+	}
+	for name, want := range map[string]struct {
+		out    func(v *cartVisit) fsm.Outcome
+		unless *step.Unless
+	}{
+		"done":      {func(v *cartVisit) fsm.Outcome { return v.Done("x") }, &step.Unless{Names: []string{"paid"}, Step: "late"}},
+		"with":      {func(v *cartVisit) fsm.Outcome { return v.Done("x").With(cart{ID: 2}) }, &step.Unless{Names: []string{"paid"}, Step: "late", State: json.RawMessage(`{"id":2}`)}},
+		"its own":   {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("late", fsm.DeclareSignal[int]("other")) }, &step.Unless{Names: []string{"other"}, Step: "late"}},
+		"discarded": {func(v *cartVisit) fsm.Outcome { return v.Done("x").Discard() }, nil},
+		"stop":      {func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken) }, nil},
+	} {
+		c, err := ends(want.out)
+		require.NoError(t, err, name)
+		require.Equal(t, want.unless, c.Unless, name)
+	}
+	for out, says := range map[string]func(v *cartVisit) fsm.Outcome{
+		"discard: both":         func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("late", paid).Discard() },
+		"add: both Unless":      func(v *cartVisit) fsm.Outcome { return v.Done("x").Add(fsm.Node("a", cartMachine.New(cart{}))) },
+		"state: set by With":    func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken).With(cart{}) },
+		"state: set by With, w": func(v *cartVisit) fsm.Outcome { return v.Done("x").Discard().With(cart{}) },
+	} {
+		_, err := ends(says)
+		require.ErrorAs(t, err, new(*fsm.OutcomeError))
+		require.ErrorContains(t, err, out)
+	}
+	require.NoError(t, fsm.Check(cartMachine.Define(fsm.Step("start", finish).To(), late.To()).Unless("late", paid)), "the step is no island")
+	for says, d := range map[string]fsm.Definition{
+		`unless: no step "ned"`:    cartMachine.Define(fsm.Step("start", finish)).Unless("ned", paid),
+		"unless.signals: none":     cartMachine.Define(fsm.Step("start", finish)).Unless("start"),
+		"unless.signals[1]: empty": cartMachine.Define(fsm.Step("start", finish)).Unless("start", paid, fsm.DeclareSignal[int]("")),
+	} {
+		require.ErrorContains(t, fsm.Check(d), says)
+	}
+}
+
 func TestTo(t *testing.T) {
 	t.Parallel()
 	machine := func(to []string, f cartStep) *fsm.Defined[cart, string] {
@@ -330,6 +380,10 @@ func TestTo(t *testing.T) {
 				}
 				require.ErrorContains(t, err, `step "start" may lead to`, "%s %v %s", name, c.to, to)
 				require.ErrorContains(t, handled, `step "start" may lead to`, "%s %v %s", name, c.to, to)
+				_, err = runClaim(t, machine(c.to, func(_ context.Context, v *cartVisit) (fsm.Outcome, error) {
+					return v.Done("x").Unless(to, paid), nil
+				}), claim(`{}`))
+				require.NoError(t, err, "what is seldom taken is implied")
 			}
 		}
 	}

@@ -2,7 +2,11 @@ package fsm
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"reflect"
+
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 // MaxProgressBytes bounds what [Visit.Publish] stores.
@@ -19,7 +23,11 @@ const MaxProgressBytes = 8 << 10
 // Without a database, as in unit tests, it only checks the value.
 func (v *Visit[S, R]) Publish(ctx context.Context, progress any) error {
 	x := v.execution()
-	text, err := encode(x.env, progress)
+	err := step.CheckType(x.env.Codec, reflect.TypeOf(progress))
+	var text json.RawMessage
+	if err == nil {
+		text, err = encode(x.env, progress)
+	}
 	if err != nil {
 		return fmt.Errorf("publish the progress of instance %d: %w", x.claim.ID, err)
 	}

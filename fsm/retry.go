@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/gendurable/gendurable/internal/step"
@@ -24,8 +25,9 @@ const (
 
 // RetryPolicy says when to retry and when to give up (spec §3). It retries after min(Max, Base ·
 // 2^attempt) ± 20 %, for at most MaxAttempts runs of a visit. The zero value has the defaults that
-// its fields name. A [Permanent] error is not retried, unless it is that of a whole batch
-// ([BatchError]); an error of [RetryAfter] brings its own delay.
+// its fields name. A [Permanent] error is not retried, nor an [OutcomeError] of the step, which is a
+// fault of the program, unless it is that of a whole batch ([BatchError]); an error of [RetryAfter]
+// brings its own delay.
 type RetryPolicy struct {
 	MaxAttempts int           // how many runs, crashes included; 0: 20; or Unlimited
 	Base        time.Duration // the delay before the first retry; 0: 1 s
@@ -82,7 +84,7 @@ func (p RetryPolicy) commit(attempt int, state json.RawMessage, err error) (*ste
 		return nil, outcomeFault("error", errors.New("nil"))
 	}
 	_, shared := errors.AsType[*BatchError](err)
-	if _, ok := errors.AsType[*permanentError](err); ok && !shared {
+	if _, ok := errors.AsType[*permanentError](err); (ok || isProgramFault(err)) && !shared {
 		return stopped(FailureError, err), nil
 	}
 	if limit := p.maxAttempts(); limit > 0 && attempt+1 >= limit {
@@ -98,6 +100,13 @@ func (p RetryPolicy) commit(attempt int, state json.RawMessage, err error) (*ste
 		return nil, outcomeFault("delay", fault)
 	}
 	return &step.Commit{Kind: step.Retry, State: state, Delay: delay, Err: step.SanitizeError(err)}, nil
+}
+
+// isProgramFault reports whether an outcome is wrong by itself: a retry would return the same. What
+// Postgres has refused may pass, and what a batch lacks may be there when the instance runs alone.
+func isProgramFault(err error) bool {
+	fault, ok := errors.AsType[*OutcomeError](err)
+	return ok && fault.Field != "commit" && !strings.HasPrefix(fault.Field, "outcomes[")
 }
 
 type permanentError struct{ error }

@@ -108,6 +108,29 @@ func TestRetryDecisions(t *testing.T) {
 	}
 }
 
+// What an outcome has wrong by itself, no retry cures: not those of a policy, which would take weeks
+// to say so.
+func TestFaultsOfTheProgramAreNotRetried(t *testing.T) {
+	t.Parallel()
+	_, wrong := run(t, func(v *cartVisit) fsm.Outcome { return v.Next("nowhere", v.State) })
+	require.ErrorAs(t, wrong, new(*fsm.OutcomeError))
+	refused := &fsm.OutcomeError{Field: "commit", Err: errBroken} // by Postgres, e.g. a trigger
+	shared := &fsm.BatchError{Size: 2, Err: wrong}
+	for err, want := range map[error]fsm.Failure{
+		wrong: fsm.FailureError, fmt.Errorf("step: %w", wrong): fsm.FailureError, fsm.RetryAfter(time.Hour, wrong): fsm.FailureError,
+		refused: "", shared: "",
+	} {
+		for _, d := range []fsm.Definition{
+			two(failing).Retry(fsm.RetryPolicy{}), cartMachine.Job(length),
+			two(failing).OnError(func(_ context.Context, v *cartVisit, err error) (fsm.Outcome, error) {
+				return v.RetryBy(fsm.RetryPolicy{}, err), nil
+			}),
+		} {
+			require.Equal(t, string(want), handle(t, d, claim(`{}`), err).Failure, "%v", err)
+		}
+	}
+}
+
 // A delay of just the maximum must stay within it also after ± 20 %, else the outcome would be
 // refused.
 func TestRetryDelayAtTheLimit(t *testing.T) {

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/gendurable/gendurable/internal/step"
@@ -26,7 +27,9 @@ func (s Signal[T]) Name() string { return s.name }
 func (s Signal[T]) signal() {}
 
 // With makes a message to send, with this payload.
-func (s Signal[T]) With(payload T) Message { return Message{name: s.name, payload: payload} }
+func (s Signal[T]) With(payload T) Message {
+	return Message{name: s.name, payload: payload, of: reflect.TypeFor[T]()}
+}
 
 // First returns the payload of the oldest signal of this name in [Visit.Awaited]. If there is none,
 // since the await timed out or another signal came, ok is false. It returns a [DecodeError] if the
@@ -76,6 +79,7 @@ type Message struct {
 	name, dedupKey string
 	deduped        bool
 	payload        any
+	of             reflect.Type
 	keep           time.Duration
 }
 
@@ -118,7 +122,11 @@ func (m Message) Erase(env *step.Env) (*step.Signal, error) {
 	if m.keep < 0 || m.keep > MaxDelay {
 		return nil, &MessageError{Field: "keep_for", Err: fmt.Errorf("%v, want over 0 and at most 100 years", m.keep)}
 	}
-	payload, err := encode(envOf(env), m.payload)
+	env = envOf(env)
+	if err := step.CheckType(env.Codec, m.of); err != nil {
+		return nil, &MessageError{Field: "payload", Err: err}
+	}
+	payload, err := encode(env, m.payload)
 	if err != nil {
 		return nil, &MessageError{Field: "payload", Err: err}
 	}

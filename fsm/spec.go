@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"time"
 
@@ -33,8 +34,9 @@ const (
 type Spec struct {
 	o                    Options
 	state                any
-	declared             error // the fault of the machine
-	keyed                error // why KeyFromState made no key
+	of                   reflect.Type // of states of the machine; nil: not known
+	declared             error        // the fault of the machine
+	keyed                error        // why KeyFromState made no key
 	hasKey, hasPartition bool
 	after, when          bool
 	windows              bool // several kinds of windows were given
@@ -195,6 +197,9 @@ func (s Spec) Erase(env *step.Env) (*step.Spec, error) {
 func (s Spec) encode(env *step.Env) (json.RawMessage, error) {
 	if raw, ok := s.state.(json.RawMessage); ok && s.encoded {
 		return raw, nil
+	}
+	if err := step.CheckType(env.Codec, s.of); err != nil {
+		return nil, err
 	}
 	return encode(env, s.state)
 }

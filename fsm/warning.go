@@ -18,6 +18,9 @@ const (
 	// WarningDeadEnd: the machine declares where it ends (a step with an empty To), and no way leads
 	// from this step to such an end.
 	WarningDeadEnd WarningKind = "dead_end"
+	// WarningUnserved: engine.New was given queues, and the one that the machine declares is none of
+	// them. Its instances stand still unless another process serves it, or their specs name another.
+	WarningUnserved WarningKind = "unserved"
 )
 
 // Warning is something about a definition that works but is seldom meant: a forgotten arrow,
@@ -25,11 +28,15 @@ const (
 type Warning struct { //nolint:errname // it is an error only where Check makes it one
 	Machine string      `json:"machine"`
 	Version int         `json:"version"`
-	Step    string      `json:"step"`
+	Step    string      `json:"step"` // "": of the machine
 	Kind    WarningKind `json:"kind"`
+	Queue   string      `json:"queue,omitempty"` // of WarningUnserved
 }
 
 func (w Warning) Error() string {
+	if w.Kind == WarningUnserved {
+		return fmt.Sprintf("machine %.80q version %d: this engine does not serve its queue, %.80q: another process has to", w.Machine, w.Version, w.Queue)
+	}
 	why := "no way leads to it from the initial step"
 	if w.Kind == WarningDeadEnd {
 		why = "no way leads from it to a step at which the machine ends"
@@ -39,12 +46,22 @@ func (w Warning) Error() string {
 
 // Check returns all faults of a definition, each a *[DefinitionError], and all warnings, each a
 // [Warning], joined; nil if there are none. It is for a test of the machine: engine.New refuses
-// faults and only logs warnings.
-func Check(d Definition) error {
+// faults and only logs warnings. A type that [JSON.CheckType] refuses is a fault, too; give the codec
+// that your engine.Config has, if it is another.
+func Check(d Definition, codec ...Codec) error {
 	if d == nil {
 		return errors.New("nil definition")
 	}
-	errs := d.Erase().Faults
+	m := d.Erase()
+	errs := m.Faults
+	if len(codec) == 0 {
+		codec = []Codec{JSON{}}
+	}
+	if m.TypeFaults != nil {
+		for _, c := range codec {
+			errs = append(errs, m.TypeFaults(c)...)
+		}
+	}
 	for _, w := range GraphOf(d).Warnings() {
 		errs = append(errs, w)
 	}
@@ -79,10 +96,10 @@ func (g Graph) Warnings() []Warning {
 	var out []Warning
 	for _, s := range g.Steps {
 		if !all && !reached[s.Name] {
-			out = append(out, Warning{g.Machine, g.Version, s.Name, WarningUnreachable})
+			out = append(out, Warning{Machine: g.Machine, Version: g.Version, Step: s.Name, Kind: WarningUnreachable})
 		}
 		if declared && !ending[s.Name] {
-			out = append(out, Warning{g.Machine, g.Version, s.Name, WarningDeadEnd})
+			out = append(out, Warning{Machine: g.Machine, Version: g.Version, Step: s.Name, Kind: WarningDeadEnd})
 		}
 	}
 	return out

@@ -660,6 +660,10 @@ BEGIN
     ELSE RAISE EXCEPTION 'gen_durable_insert: scope %, want live, live_or_done, live_or_failed, all or none', coalesce(quote_literal(scope), 'NULL')
       USING ERRCODE = 'invalid_parameter_value';
   END CASE;
+  IF jsonb_path_exists(labels, 'strict $.* ? (@.type() != "string")', '{}', true) THEN -- what is no object, the table refuses
+    RAISE EXCEPTION 'gen_durable_insert: labels %, want texts only', labels USING ERRCODE = 'invalid_parameter_value',
+      HINT = 'Write {"customer": "7"}, not {"customer": 7}.';
+  END IF;
   FOR try IN 1..10 LOOP
     INSERT INTO gen_durable AS g (fsm, fsm_version, step, state, queue, priority, correlation_key, correlation_scope, partition_key, eligible_at,
       deadline, labels)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gendurable/gendurable/fsm"
 )
@@ -25,10 +26,16 @@ func (n *Names) Scan(src any) error {
 	return nil
 }
 
-// Value returns the text form of the array.
+// Value returns the text form of the array. A name that Postgres would refuse fails the statement
+// before it is sent.
 func (n Names) Value() (driver.Value, error) {
 	if n == nil {
 		return nil, nil
+	}
+	for _, name := range n {
+		if !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+			return nil, fmt.Errorf("%.80q is not a text that Postgres takes", name)
+		}
 	}
 	return formatArray(n), nil
 }

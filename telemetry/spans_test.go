@@ -14,6 +14,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
@@ -156,6 +157,20 @@ func TestInstrumentKeepsWhatTheHostHas(t *testing.T) {
 }
 
 // A step that the engine cancels has not failed.
+// Configs made of a common one share its slices: what is added to one must not come to another.
+func TestInstrumentLeavesSharedHooksAlone(t *testing.T) {
+	t.Parallel()
+	shared := make([]engine.Hooks, 1, 8)
+	one, other := engine.Config{Hooks: shared}, engine.Config{Hooks: shared}
+	for _, c := range []*engine.Config{&one, &other} {
+		tel, err := New(Config{MeterProvider: noop.NewMeterProvider(), TracerProvider: tracenoop.NewTracerProvider()})
+		require.NoError(t, err)
+		tel.Instrument(c)
+	}
+	require.NotSame(t, &one.Hooks[1], &other.Hooks[1])
+	require.Nil(t, shared[:2][1].Step)
+}
+
 func TestACancelledStepIsNoError(t *testing.T) {
 	t.Parallel()
 	r := recorder()

@@ -16,6 +16,7 @@ package telemetry
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -87,7 +88,7 @@ func New(c Config) (*Telemetry, error) {
 // bounds on what is stored.
 func (t *Telemetry) Instrument(c *engine.Config) {
 	t.pool = c.Pool
-	c.Hooks = append(c.Hooks, t.metrics.hooks())
+	c.Hooks = append(slices.Clip(c.Hooks), t.metrics.hooks()) // other Configs may share the array
 	t.metrics.begin(c)
 	around := engine.Middleware{Step: t.spans.step, Call: t.call}
 	c.Middleware = append([]engine.Middleware{around}, c.Middleware...)

@@ -343,7 +343,7 @@ func (d *desk) does(one task) error {
 func (d *desk) revokes(job string) (revokes []string) {
 	d.t.Helper()
 	for _, statement := range rights(d.t, job) {
-		parts := regexp.MustCompile(`(?s)^GRANT (.*?) ON (SCHEMA |SEQUENCE )?(.*) TO \w+$`).FindStringSubmatch(statement)
+		parts := regexp.MustCompile(`(?s)^GRANT (.*?) ON (SCHEMA |SEQUENCE |FUNCTION )?(.*) TO \w+$`).FindStringSubmatch(statement)
 		require.NotNil(d.t, parts, statement)
 		for privilege := range strings.SplitSeq(parts[1], ", ") {
 			for object := range strings.SplitSeq(parts[3], ",") {

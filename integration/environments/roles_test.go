@@ -56,6 +56,8 @@ func roleOf(t *testing.T, job string, settings ...string) (e environment, name s
 	name, as := role(t, settings...)
 	direct := pgtest.Migrated(t)
 	pool := pgtest.Pool(t, direct)
+	// A hardened database: whoever calls a function has a grant for it.
+	execute(t, pool, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA gendurable FROM PUBLIC")
 	for _, statement := range rights(t, job) {
 		execute(t, pool, strings.TrimSuffix(statement, job)+name)
 	}

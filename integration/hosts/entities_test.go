@@ -371,6 +371,26 @@ func TestWithInstance(t *testing.T) {
 	})
 }
 
+// The queries of a client have its interceptors in one array: what one of them adds must not come
+// to another.
+func TestWithInstanceBesideInterceptors(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		client := ent.NewClient(ent.Driver(driver))
+		for range 3 { // an array of four
+			client.Order.Intercept(ent.InterceptFunc(func(next ent.Querier) ent.Querier { return next }))
+		}
+		_, err := creation(client.Order, 1).SaveWith(t.Context(), s.eng, specOf)
+		require.NoError(t, err)
+		lean := client.Order.Query().WithInstance(s.eng, func(q *durableent.InstanceQuery) { q.Select(instance.FieldStep) })
+		whole := client.Order.Query().WithInstance(s.eng)
+		for q, want := range map[*ent.OrderQuery]bool{lean: false, whole: true} {
+			o, err := q.Only(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, want, o.Instance.State != nil)
+		}
+	})
+}
+
 // A page may be larger than Postgres takes parameters.
 func TestWithInstanceOfManyEntities(t *testing.T) {
 	t.Parallel()

@@ -135,6 +135,9 @@ func TestClientsAreTold(t *testing.T) {
 				"version":       {call{"gen_durable_insert", map[string]any{"machine": "order", "version": 0}}, "23514"},
 				"priority":      {call{"gen_durable_insert", map[string]any{"machine": "order", "priority": 40000}}, "22003"},
 				"infinite time": {call{"gen_durable_insert", map[string]any{"machine": "order", "eligible_at": "infinity"}}, "23514"},
+				"label":         {call{"gen_durable_insert", map[string]any{"machine": "order", "labels": json.RawMessage(`{"a": "x", "n": 7}`)}}, "22023"},
+				"null label":    {call{"gen_durable_insert", map[string]any{"machine": "order", "labels": json.RawMessage(`{"n": null}`)}}, "22023"},
+				"list label":    {call{"gen_durable_insert", map[string]any{"machine": "order", "labels": json.RawMessage(`{"n": ["a"]}`)}}, "22023"},
 				"labels":        {call{"gen_durable_insert", map[string]any{"machine": "order", "labels": json.RawMessage(`[1]`)}}, "23514"},
 				"JSON":          {call{"gen_durable_insert", map[string]any{"machine": "order", "state": json.RawMessage(`{`)}}, "22P02"},
 			} {

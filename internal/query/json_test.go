@@ -76,4 +76,10 @@ func TestPredicatesOnDocuments(t *testing.T) {
 	client := ent.NewClient(ent.Driver(entpgx.New(pool)), ent.AlternateSchema(query.Tables("gendurable")))
 	_, err = client.Instance.Query().Where(instance.StateContains(make(chan int))).IDs(t.Context())
 	require.ErrorContains(t, err, "a predicate's value")
+	for _, bad := range []string{"a\x00b", "\xff"} {
+		for _, where := range []predicate.Instance{instance.StateAt("a", bad).GT(1), instance.ResultAt(bad).Exists(), instance.Not(instance.StateAt(bad).EQ("x"))} {
+			_, err = client.Instance.Query().Where(where).IDs(t.Context())
+			require.ErrorContains(t, err, "is not a text that Postgres takes")
+		}
+	}
 }

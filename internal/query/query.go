@@ -83,7 +83,7 @@ func scan(rows pgx.Rows, more ...any) (i fsm.RawInstance, err error) {
 	err = rows.Scan(append([]any{&i.ID, &i.Machine, &i.Version, &i.Step, &i.Queue, &i.Priority, &i.Status, &state, &result, &i.Attempt,
 		&i.Crashes, &i.Visit, &failure, &lastError, &correlation, &partition, &i.Paused, &i.EligibleAt, &i.InsertedAt, &finished, &deadline,
 		&labels, &progress}, more...)...)
-	i.State, i.Result, i.Progress, i.Labels = state, result, progress, own[map[string]string](labels)
+	i.State, i.Result, i.Progress, i.Labels = state, result, progress, own[fsm.Texts](labels)
 	i.Failure, i.LastError = fsm.Failure(value(failure)), value(lastError)
 	i.Key, i.PartitionKey = fsm.Key(value(correlation)), value(partition)
 	i.FinishedAt, i.Deadline = value(finished), value(deadline)

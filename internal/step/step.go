@@ -14,16 +14,10 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 )
-
-// Codec makes JSON of states, results and payloads, and values of the JSON again. fsm.Codec is this
-// type.
-type Codec interface {
-	Encode(v any) (json.RawMessage, error)
-	Decode(raw json.RawMessage, v any) error
-}
 
 // Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field is not
 // "unlimited": the engine uses the default.
@@ -94,8 +88,9 @@ const (
 	maxTraceText = 1024
 )
 
-// Trace returns the trace of ctx, encoded; nil if there is none, or more than maxTrace entries. It
-// leaves out entries that cannot be stored: nothing may fail because of a trace.
+// Trace returns the trace of ctx, encoded; nil if there is none. It leaves out entries that cannot
+// be stored, and those over maxTrace, of which the W3C's come first, and then others by name:
+// nothing may fail because of a trace, and no entry too many may cost the trace itself.
 func (e *Env) Trace(ctx context.Context) json.RawMessage {
 	if e == nil || e.Inject == nil {
 		return nil
@@ -104,7 +99,15 @@ func (e *Env) Trace(ctx context.Context) json.RawMessage {
 	maps.DeleteFunc(carrier, func(name, value string) bool {
 		return len(name) > maxTraceText || len(value) > maxTraceText || strings.ContainsRune(name+value, 0)
 	})
-	if len(carrier) == 0 || len(carrier) > maxTrace {
+	if len(carrier) > maxTrace {
+		names := slices.SortedFunc(maps.Keys(carrier), func(a, b string) int {
+			return cmp.Or(cmp.Compare(traceRank(a), traceRank(b)), strings.Compare(a, b))
+		})
+		for _, name := range names[maxTrace:] {
+			delete(carrier, name)
+		}
+	}
+	if len(carrier) == 0 {
 		return nil
 	}
 	text, err := json.Marshal(carrier)
@@ -112,6 +115,13 @@ func (e *Env) Trace(ctx context.Context) json.RawMessage {
 		return nil
 	}
 	return text
+}
+
+func traceRank(name string) int {
+	if i := slices.Index([]string{"traceparent", "tracestate", "baggage"}, strings.ToLower(name)); i >= 0 {
+		return i
+	}
+	return maxTrace
 }
 
 // Claim is one execution of one step: the row as it was claimed, its awaited signals and, at a
@@ -441,8 +451,13 @@ type Machine struct {
 	OnError func(ctx context.Context, c *Claim, failed error) (*Commit, error)
 	// From lists the migrations by which instances of older versions become ones of this.
 	From []*Migration
+	// Unless is what a Done without an alternative of its own does instead, if such signals wait; nil:
+	// it ends.
+	Unless *Unless
 	// Faults lists the faults of the definition; engine.New returns them.
 	Faults []error
+	// TypeFaults lists the faults of its types with a codec; nil: there are none.
+	TypeFaults func(c Codec) []error
 }
 
 // Step is a step of a Machine.

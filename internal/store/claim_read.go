@@ -170,7 +170,7 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing, lined []int6
 		if life != nil {
 			c.Life = duration(*life)
 		}
-		c.Labels, c.Trace = own[map[string]string](labels), own[map[string]string](trace)
+		c.Labels, c.Trace = step.Texts(labels), step.Texts(trace)
 		claim := c
 		found = append(found, placed{Place{int16(c.Priority), at, c.ID}, &claim, waited[c.ID]}) //nolint:gosec // a smallint
 	}

@@ -2,10 +2,13 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -73,7 +76,22 @@ func Classify(err error) Fault {
 	if _, ok := errors.AsType[pgx.ScanArgError](err); ok {
 		return FaultData // a value that no Go type here can hold, such as a time that is infinite
 	}
+	if undecoded(err) {
+		return FaultData
+	}
 	return FaultTransient
+}
+
+// undecoded reports whether an error is ours, of a value that the server has sent and that does not
+// decode: it would be the same each time, and no outage.
+func undecoded(err error) bool {
+	return isA[*json.SyntaxError](err) || isA[*json.UnmarshalTypeError](err) || isA[*json.InvalidUnmarshalError](err) ||
+		isA[*strconv.NumError](err) || isA[*time.ParseError](err)
+}
+
+func isA[E error](err error) bool {
+	_, is := errors.AsType[E](err)
+	return is
 }
 
 // reported returns the server's report in an error, or nil. A step's own function may return a nil

@@ -2,11 +2,14 @@ package store_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
@@ -110,6 +113,10 @@ func TestClassifyOtherErrors(t *testing.T) {
 		{&entpgx.StmtError{Sent: true, Err: io.ErrUnexpectedEOF}, store.FaultTransient},
 		{&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}, store.FaultTransient},
 		{pgconn.ErrConnClosed, store.FaultTransient},
+		{fmt.Errorf("unmarshal field labels: %w", json.Unmarshal([]byte(`{"a": 1}`), &map[string]string{})), store.FaultData},
+		{fmt.Errorf("read: %w", json.Unmarshal([]byte(`{`), &map[string]string{})), store.FaultData},
+		{second(strconv.Atoi("x")), store.FaultData},
+		{second(time.Parse(time.RFC3339, "x")), store.FaultData},
 	} {
 		require.Equal(t, c.want, store.Classify(c.err), "%v", c.err)
 	}
@@ -117,6 +124,8 @@ func TestClassifyOtherErrors(t *testing.T) {
 	both := errors.Join(context.Canceled, &pgconn.PgError{Code: "23505"})
 	require.Equal(t, store.FaultData, store.Classify(both))
 }
+
+func second[T any](_ T, err error) error { return err }
 
 // A step's own function may return a nil report in an error that is not nil.
 func TestClassifyANilReport(t *testing.T) {

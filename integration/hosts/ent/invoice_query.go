@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
@@ -530,7 +531,8 @@ func (_q *InvoiceQuery) sqlQuery(ctx context.Context) *sql.Selector {
 // WithInstance loads the instances of all entities that the query finds, in one query. The
 // optional functions configure that query, for example what it selects.
 func (_q *InvoiceQuery) WithInstance(eng *durable.Engine, options ...func(*durableent.InstanceQuery)) *InvoiceQuery {
-	_q.inters = append(_q.inters, InterceptFunc(func(next Querier) Querier {
+	// Clip: the client's queries have their interceptors in one array.
+	_q.inters = append(slices.Clip(_q.inters), InterceptFunc(func(next Querier) Querier {
 		return QuerierFunc(func(ctx context.Context, q Query) (Value, error) {
 			query, ok := q.(*InvoiceQuery)
 			switch op := ent.QueryFromContext(ctx); {
