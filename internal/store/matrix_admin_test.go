@@ -35,7 +35,7 @@ var operators = group{"An operator's verbs", "", []transition{
 		makes: rules{"state": given(`{"state": "new"}`), "visit": plusOne}},
 	{name: "rewind of a runnable one", from: "runnable", with: columns{"pick_lane": `1`}, happens: edited(store.Rewind), makes: rewound},
 	{name: "rewind of one that awaits children", from: "awaiting_children", with: columns{"round": `7`, "losers": `'{5,7}'`}, happens: edited(store.Rewind),
-		makes: all(rewound, rules{"losers": shown("without the round", "{5}")})},
+		makes: all(rewound, rules{"losers": shown("without the round", "[5]")})},
 	{name: "rewind of a failed one", from: "failed", with: past.with(columns{"paused": `true`}), happens: edited(store.Rewind),
 		makes: all(rewound, rules{"paused": is("false"), "deadline": null, "failure": null, "finished_at": null, "run_gate": null, "run_place": null,
 			"correlation_guard": of("the key", func(s *scene) string { return s.key() })})},
