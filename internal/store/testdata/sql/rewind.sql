@@ -1,6 +1,7 @@
 WITH e AS (
   UPDATE "gendurable".gen_durable g SET state = u.state::jsonb, step = u.step, status = 'runnable', visit = g.visit + 1, awaits = NULL, timed_out = false,
-    await_deadline = NULL, children_pending = 0, attempt = 0, crashes = 0, last_error = NULL, failure = NULL, finished_at = NULL, pick_lane = 0,
+    await_deadline = NULL, children_pending = 0, losers = CASE WHEN g.status = 'awaiting_children' THEN nullif(array_remove(g.losers, g.round), '{}')
+      ELSE g.losers END, attempt = 0, crashes = 0, last_error = NULL, failure = NULL, finished_at = NULL, pick_lane = 0,
     gate = NULL, place = NULL, seat = NULL, run_gate = CASE WHEN g.status <> 'failed' THEN g.run_gate END,
     run_place = CASE WHEN g.status <> 'failed' THEN g.run_place END, paused = g.paused AND g.status <> 'failed',
     deadline = CASE WHEN g.status <> 'failed' OR g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,
