@@ -34,25 +34,23 @@ export TIER_LOG := $(CURDIR)/.cache/stages.jsonl
 GOTEST := go test -json -vet=off
 
 test: bin/withpg bin/tier ## Know in minutes that the tree is sound: run each test in its short form (GENDURABLE_TEST_URL: on that server)
-	@bin/tier begin
-	@$(STAGE) download go mod download
-	@$(STAGE) compile sh -c 'go list -export -deps -test ./... >/dev/null && cd integration/hosts && go list -export -deps -test ./... >/dev/null'
-	@$(STAGE) test bin/withpg $(GOTEST) -short -p 4 -parallel 8 -timeout 10m ./...
-	@$(STAGE) hosts bin/withpg go -C integration/hosts test -json -vet=off -short -timeout 5m ./...
-	@bin/tier report
+	@bin/tier begin; trap 'bin/tier report' EXIT; \
+	$(STAGE) download go mod download; \
+	$(STAGE) compile sh -c 'go list -export -deps -test ./... >/dev/null && cd integration/hosts && go list -export -deps -test ./... >/dev/null'; \
+	$(STAGE) test bin/withpg $(GOTEST) -short -p 4 -parallel 8 -timeout 10m ./...; \
+	$(STAGE) hosts bin/withpg go -C integration/hosts test -json -vet=off -short -timeout 5m ./...
 
 ci: ## Run what a change has to pass before it lands: COLD=1 with empty caches of Go
 	.ci/run
 
 # Nothing is checked twice: lint has the analyzers of go vet, and these tests are those that make test runs in a shorter form.
 checks: bin/withpg bin/tier ## Run what make ci runs after make test, on what is installed
-	@bin/tier begin
-	@$(STAGE) format $(MAKE) --no-print-directory check-format check-comments
-	@$(STAGE) tools $(MAKE) --no-print-directory -j 4 tools
-	@$(STAGE) compile sh -c 'go list $(RACE) -export -deps -test $(RACED) >/dev/null'
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target tests-long checks-static
-	@$(MAKE) --no-print-directory tests-alone
-	@bin/tier report
+	@bin/tier begin; trap 'bin/tier report' EXIT; \
+	$(STAGE) format $(MAKE) --no-print-directory check-format check-comments; \
+	$(STAGE) tools $(MAKE) --no-print-directory -j 4 tools; \
+	$(STAGE) compile sh -c 'go list $(RACE) -export -deps -test $(RACED) >/dev/null'; \
+	$(MAKE) --no-print-directory -j 2 --output-sync=target tests-long checks-static; \
+	$(MAKE) --no-print-directory tests-alone
 
 # Tests mostly wait, the linter computes: side by side they take little longer than one of them.
 tests-long: tests-race
@@ -95,10 +93,9 @@ download:
 	@for module in . integration/hosts telemetry integration/browser tools/release; do (cd $$module && go mod download) || exit 1; done
 
 steady: bin/withpg bin/tier ## Show that no test decides by time: three times make test beside LOAD=10 busy loops, or PKG=./package twenty times
-	@bin/tier begin
-	@for run in $(if $(PKG),once,1 2 3); do $(STAGE) "beside a load, run $$run" bin/tier beside $(or $(LOAD),10) \
+	@bin/tier begin; trap 'bin/tier report' EXIT; \
+	for run in $(if $(PKG),once,1 2 3); do $(STAGE) "beside a load, run $$run" bin/tier beside $(or $(LOAD),10) \
 		bin/withpg $(GOTEST) -short -p 4 -parallel 8 -timeout 40m $(if $(PKG),-count=20 $(PKG),-count=1 ./...) || exit 1; done
-	@bin/tier report
 
 postgres: bin/withpg ## Install what is missing of Postgres and PgBouncer, as root by apt-get
 	bin/withpg -install

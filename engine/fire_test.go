@@ -151,7 +151,7 @@ func TestCatchUp(t *testing.T) {
 		CatchUpLatest: func(n int) (int, int) { return 0, min(n, 60) },
 		CatchUpAll:    func(n int) (int, int) { return 0, min(n, 999) },
 	} {
-		for _, n := range []int{0, 5, 59, 150, 3000} {
+		for _, n := range []int{0, 5, 30, 150, 3000} {
 			t.Run(fmt.Sprintf("%s, %d seconds", policy, n), func(t *testing.T) {
 				t.Parallel()
 				s := newStage(t, []Schedule{Every("pulse", time.Second, report.New(nil)).CatchUp(policy)})

@@ -31,7 +31,7 @@ func TestKilledProcessesFireEachOccurrenceOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, eng.Start(t.Context()))
 	processes := []*process{spawn(t, role{URL: url}), spawn(t, role{URL: url})}
-	execute(t, pool, `UPDATE gendurable.schedules SET paused_at = now(), next_at = date_trunc('second', clock_timestamp()) - interval '`+fmt.Sprint(seconds)+` s'`)
+	execute(t, pool, `UPDATE gendurable.schedules SET paused_at = now(), next_at = date_trunc('second', now()) - interval '`+fmt.Sprint(seconds)+` s'`)
 	first := query[time.Time](t, pool, `UPDATE gendurable.schedules SET paused_at = NULL RETURNING next_at`)
 	behind := `SELECT count(*) FROM gendurable.schedules WHERE next_at < clock_timestamp()`
 	watchdog, midway := steady.Watch(t), 0

@@ -506,25 +506,37 @@ CREATE INDEX "history_subject" ON "history" ("subject", "at") WHERE (subject IS 
 -- A day without a partition never stops a commit.
 CREATE TABLE "history_rest" PARTITION OF "history" DEFAULT;
 
+-- An erased person's rows are deleted, also where a publication FOR ALL TABLES asks for an identity of what is deleted.
+ALTER TABLE "history" REPLICA IDENTITY FULL;
+
+ALTER TABLE "history_rest" REPLICA IDENTITY FULL;
+
 -- Makes the partitions of today and of the days ahead, and removes the days that are past keep. It runs with the rights of its owner, so that
--- workers need none that would change a row. No commit waits for it:
+-- workers need none that would change a row. No commit waits for it for long:
 -- - A new day is a table of its own before ATTACH takes it in, which locks the days that others write only against other DDL. PARTITION OF
 --   would lock the whole history against its writers.
 -- - An old day is emptied by TRUNCATE, which locks that day alone. To drop it takes the whole history for a moment, so that is left to a
 --   moment at which nobody has it (NOWAIT): an empty table costs nothing.
 -- - Every wait is over after 200 ms, and the next call goes on.
+--
+-- The rows of a day without a partition are in history_rest. If they are few, they move when their day is made. If today is there and they
+-- are many, so that commits would wait for the move, history_rest is set aside as history_rest_ and the second at which that was, and a new
+-- one takes its place. The next call makes a partition of what was set aside: until then it is not found in the history.
 CREATE OR REPLACE FUNCTION "gen_durable_roll_history"(keep interval, ahead integer DEFAULT 7, OUT made integer, OUT dropped integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
 DECLARE
   -- Names are qualified: a temporary table of the caller's would come first.
   home CONSTANT text := quote_ident(current_schema());
   whole CONSTANT regclass := (home || '.history')::regclass;
-  rest CONSTANT regclass := (home || '.history_rest')::regclass;
+  rest CONSTANT text := home || '.history_rest';
   today CONSTANT date := (now() AT TIME ZONE 'UTC')::date;
+  many CONSTANT bigint := 10000; -- rows are moved while nobody can write
   day date;
   part text;
   old record;
-  taken boolean;
+  since timestamptz; -- the first instant of a partition, and the one behind it
+  until timestamptz;
+  moving bigint;
 BEGIN
   made := 0;
   dropped := 0;
@@ -536,18 +548,60 @@ BEGIN
     RETURN; -- somebody else rolls
   END IF;
 
+  -- What was set aside becomes the partition from the end of the one before it. Nobody has it, so it is looked through here, and not by
+  -- ATTACH, which locks history_rest.
+  FOR old IN
+    SELECT c.oid::regclass AS part, (to_date(substr(c.relname, 14, 8), 'YYYYMMDD') + to_char(substr(c.relname, 22)::int, 'FM00:00:00')::time)
+      AT TIME ZONE 'UTC' AS until
+    FROM pg_catalog.pg_class c
+    WHERE c.relnamespace = home::regnamespace AND c.relname ~ '^history_rest_\d{14}$' AND NOT c.relispartition ORDER BY c.relname
+  LOOP
+    SELECT max(e) INTO since FROM (SELECT CASE WHEN c.relname ~ '^history_\d{8}$' THEN (to_date(substr(c.relname, 9), 'YYYYMMDD') + 1)::timestamp
+        ELSE to_date(substr(c.relname, 14, 8), 'YYYYMMDD') + to_char(substr(c.relname, 22)::int, 'FM00:00:00')::time END AT TIME ZONE 'UTC' AS e
+      FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+      WHERE i.inhparent = whole AND c.relname ~ '^history_(\d{8}|rest_\d{14})$') x WHERE e <= old.until;
+    BEGIN
+      EXECUTE format('WITH moved AS (DELETE FROM %s WHERE ctid = ANY(ARRAY(SELECT ctid FROM %s WHERE at < $1 OR at >= $2 LIMIT $3)) RETURNING *)
+        INSERT INTO %s SELECT * FROM moved', old.part, old.part, whole) USING coalesce(since, '-infinity'), old.until, many;
+      GET DIAGNOSTICS moving = ROW_COUNT;
+      made := made + least(moving, 1);
+      CONTINUE WHEN moving = many;
+      EXECUTE format('ALTER TABLE %s ADD CONSTRAINT here CHECK (at >= %L AND at < %L)', old.part, coalesce(since, '-infinity'), old.until);
+      EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', rest);
+      EXECUTE format('WITH moved AS (DELETE FROM %s WHERE at >= $1 AND at < $2 RETURNING *) INSERT INTO %s SELECT * FROM moved', rest, old.part)
+        USING coalesce(since, '-infinity'), old.until;
+      EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%s) TO (%L)', whole, old.part,
+        coalesce(quote_literal(since), 'MINVALUE'), old.until);
+      EXECUTE format('ALTER TABLE %s DROP CONSTRAINT here', old.part);
+      made := made + 1;
+    EXCEPTION WHEN lock_not_available THEN NULL;
+    END;
+  END LOOP;
+
   FOR day IN SELECT today + n FROM generate_series(0, ahead) n LOOP
     part := home || '.history_' || to_char(day, 'YYYYMMDD');
     CONTINUE WHEN to_regclass(part) IS NOT NULL;
-    -- Rows of that day have gone to history_rest already, where they stay. It is looked through before it is locked, and ATTACH looks
-    -- through it again, under a lock that would stop who writes there: not while it is large.
-    EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE at >= $1 AND at < $2) OR pg_relation_size($3) > 256 * 1024 * 1024', rest)
-      INTO taken USING day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC', rest;
-    CONTINUE WHEN taken;
+    since := day::timestamp AT TIME ZONE 'UTC';
+    until := (day + 1)::timestamp AT TIME ZONE 'UTC';
+    EXIT WHEN clock_timestamp() >= until - interval '2 seconds'; -- the next call, when the day is over
     BEGIN
+      EXECUTE format('SELECT count(*) FROM (SELECT FROM %s WHERE at >= $1 AND at < $2 LIMIT $3) x', rest) INTO moving USING since, until, many + 1;
       EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', part, whole);
-      EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)', whole, part,
-        day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC');
+      EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', part);
+      -- ATTACH looks through history_rest, and keeps out who writes there: today's commits, while today has no partition.
+      IF day = today AND (moving > many OR pg_relation_size(rest) > 256 * 1024 * 1024) THEN
+        since := date_trunc('second', clock_timestamp()) + interval '1 second';
+        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', whole);
+        EXECUTE format('ALTER TABLE %s DETACH PARTITION %s', whole, rest);
+        EXECUTE format('ALTER TABLE %s RENAME TO %I', rest, 'history_rest_' || to_char(since AT TIME ZONE 'UTC', 'YYYYMMDDHH24MISS'));
+        EXECUTE format('CREATE TABLE %s PARTITION OF %s DEFAULT', rest, whole);
+        EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', rest);
+      ELSIF moving > 0 THEN
+        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', rest);
+        EXECUTE format('WITH moved AS (DELETE FROM %s WHERE at >= $1 AND at < $2 RETURNING *) INSERT INTO %s SELECT * FROM moved', rest, part)
+          USING since, until;
+      END IF;
+      EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)', whole, part, since, until);
       made := made + 1;
     EXCEPTION
       WHEN lock_not_available THEN EXIT;
@@ -560,8 +614,8 @@ BEGIN
 
   FOR old IN
     SELECT c.oid::regclass AS part FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-    WHERE i.inhparent = whole AND c.relname ~ '^history_\d{8}$'
-      AND to_date(substr(c.relname, 9), 'YYYYMMDD') + 1 <= ((now() - keep) AT TIME ZONE 'UTC')::date
+    WHERE i.inhparent = whole AND c.relname ~ '^history_(\d{8}|rest_\d{14})$'
+      AND to_date(substr(c.relname, CASE WHEN c.relname ~ 'rest' THEN 14 ELSE 9 END, 8), 'YYYYMMDD') + 1 <= ((now() - keep) AT TIME ZONE 'UTC')::date
     ORDER BY c.relname LIMIT 100
   LOOP
     IF pg_relation_size(old.part) > 0 THEN
@@ -580,7 +634,6 @@ BEGIN
     END;
   END LOOP;
 END $$;
-
 REVOKE ALL ON FUNCTION "gen_durable_roll_history"(interval, integer) FROM PUBLIC;
 
 -- What other languages insert and signal by; the engine itself has statements of its own. Both run in the caller's transaction, with the

@@ -79,12 +79,19 @@ func (g *pruner) freeRows() {
 }
 
 // roll makes the history's partitions for the days ahead, and removes the days past their
-// retention. What somebody has locked comes with a later call.
+// retention. What another session has locked comes with a later call. A call that has made
+// something may have left more to do.
 func (g *pruner) roll() {
 	ctx, cancel := context.WithTimeout(g.looking, statementTimeout)
 	defer cancel()
-	if _, _, err := g.db.RollHistory(ctx, g.config.RetainHistory); err != nil {
-		g.trouble("make the partitions of the history", err)
+	for range 10 {
+		made, _, err := g.db.RollHistory(ctx, g.config.RetainHistory)
+		if err != nil {
+			g.trouble("make the partitions of the history", err)
+		}
+		if made == 0 || err != nil {
+			return
+		}
 	}
 }
 

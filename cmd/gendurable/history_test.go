@@ -43,4 +43,8 @@ func TestDoctorOfTheHistory(t *testing.T) {
 	h.exec(`INSERT INTO gendurable.history (at, kind, error) SELECT now() - interval '40 days', 'next', repeat('x', 1000) FROM generate_series(1, 1200)`)
 	require.Equal(t, gradeWarn, examine().Grade)
 	require.Contains(t, examine().Seen, "history_rest")
+	h.exec(`ALTER TABLE gendurable.history DETACH PARTITION gendurable.history_rest`)
+	h.exec(`ALTER TABLE gendurable.history_rest RENAME TO history_rest_20260102030405`)
+	require.Equal(t, gradeWarn, examine().Grade)
+	require.Contains(t, examine().Seen, "set aside, and are no partitions yet: 1")
 }

@@ -5,17 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/durabletest"
 	"github.com/gendurable/gendurable/engine"
-	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
-	"github.com/gendurable/gendurable/internal/store"
 )
 
 // recorded are known faults that no case of the generator meets, each as a story of its own. It
@@ -25,8 +21,6 @@ var recorded = []struct {
 	tell       func(t *testing.T) string
 }{
 	{"B10", "a portion of a stream that is above the limit fails the parent for good", largePortion},
-	{"B12, ahead", "a row that is dated ahead keeps the partition of its day from being made, for good", datedAhead},
-	{"B12, publication", "in a database with a publication for all tables, no row of the history can be deleted", published},
 }
 
 // A decision that runs again commits, though a node that it has made wait for another one has begun
@@ -204,40 +198,6 @@ func pausedByConverter(t *testing.T) string {
 		return "it is paused: " + i.LastError
 	}
 	return ""
-}
-
-// A server's clock was days ahead for a moment.
-func datedAhead(t *testing.T) string {
-	b := newBase(t)
-	_, _, err := store.New(entpgx.New(b.pool), schema).RollHistory(t.Context(), 90*24*time.Hour)
-	require.NoError(t, err)
-	_, err = b.pool.Exec(t.Context(), `INSERT INTO gendurable.history (at, kind, instance) VALUES (now() + interval '8 days', 'done', 1)`)
-	require.NoError(t, err)
-	_, err = b.pool.Exec(t.Context(), `SELECT gendurable.gen_durable_roll_history('90 days', 9)`) // as a day later
-	require.NoError(t, err)
-	var missing *string
-	require.NoError(t, b.pool.QueryRow(t.Context(), `SELECT min(d) FROM (
-		SELECT 'history_' || to_char((now() + n * interval '1 day') AT TIME ZONE 'UTC', 'YYYYMMDD') AS d FROM generate_series(0, 8) n) x
-		WHERE to_regclass('gendurable.' || d) IS NULL`).Scan(&missing))
-	if missing != nil {
-		return *missing + " is not there"
-	}
-	return ""
-}
-
-func published(t *testing.T) string {
-	b := newBase(t)
-	_, _, err := store.New(entpgx.New(b.pool), schema).RollHistory(t.Context(), 90*24*time.Hour)
-	require.NoError(t, err)
-	return errorOf(pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
-		for _, text := range []string{`CREATE PUBLICATION everything FOR ALL TABLES`, `INSERT INTO gendurable.history (kind, instance) VALUES ('done', 1)`,
-			`DELETE FROM gendurable.history WHERE instance = 1`} {
-			if _, err := tx.Exec(t.Context(), text); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
 }
 
 func errorOf(err error) string {

@@ -60,14 +60,15 @@ SELECT e.id FROM e`
 // rewindSQL makes an instance runnable at another step, as progress to it would: the visit grows,
 // and attempts and crashes count from 0. It waits for nothing any more. Signals stay in the inbox,
 // also those that it was woken by, since nothing has consumed them. The round of children is over:
-// those that live go on, unless the join cancels the rest, and their ends settle nothing, since
-// joinSQL wants a parent that awaits children; round stays, and is not the visit any more, so that
-// nothing joins. What had failed runs again, as after a Retry: not paused, without a deadline that
+// those that live go on, also where the join would cancel the rest (losers is not armed any more),
+// and their ends settle nothing, since joinSQL wants a parent that awaits children; round stays,
+// and is not the visit any more, so that nothing joins. What had failed runs again, as after a Retry: not paused, without a deadline that
 // is past, and its join is not settled again.
 var (
 	editSQL   = editText("edit", `visit = g.visit + CASE WHEN $11::boolean THEN 1 ELSE 0 END`)
 	rewindSQL = editText("rewind", `step = u.step, status = 'runnable', visit = g.visit + 1, awaits = NULL, timed_out = false,
-    await_deadline = NULL, children_pending = 0, attempt = 0, crashes = 0, last_error = NULL, failure = NULL, finished_at = NULL, pick_lane = 0,
+    await_deadline = NULL, children_pending = 0, losers = CASE WHEN g.status = 'awaiting_children' THEN nullif(array_remove(g.losers, g.round), '{}')
+      ELSE g.losers END, attempt = 0, crashes = 0, last_error = NULL, failure = NULL, finished_at = NULL, pick_lane = 0,
     gate = NULL, place = NULL, seat = NULL, run_gate = CASE WHEN g.status <> 'failed' THEN g.run_gate END,
     run_place = CASE WHEN g.status <> 'failed' THEN g.run_place END, paused = g.paused AND g.status <> 'failed',
     deadline = CASE WHEN g.status <> 'failed' OR g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,

@@ -19,10 +19,9 @@ type taken struct {
 	Began   time.Time     `json:"began,omitzero"`
 	Stage   string        `json:"stage"`
 	Elapsed time.Duration `json:"elapsed"`
-	CPU     time.Duration `json:"cpu"`     // of the command and all that it waited for, Postgres too
-	Largest int64         `json:"largest"` // bytes: the most memory that one of these processes held
-	Used    int64         `json:"used"`    // bytes: by how much the machine's available memory sank
+	CPU     time.Duration `json:"cpu"` // of the command and all that it waited for, Postgres too
 
+	memory
 	outcome
 }
 
@@ -81,10 +80,9 @@ func execute(command []string) (taken, error) {
 	} else {
 		err = cmd.Run()
 	}
-	t.Elapsed, t.Used = time.Since(began), before()
+	t.Elapsed, t.memory = time.Since(began), before()
 	if cmd.ProcessState != nil {
 		t.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-		t.Largest = largest(cmd.ProcessState)
 	}
 	if err != nil {
 		return t, fmt.Errorf("%s: %w", strings.Join(command, " "), err)
@@ -114,9 +112,10 @@ func report(to io.Writer, log string) error {
 	}
 	var all, sum taken // stages may run side by side
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "stage\tseconds\tCPU\tlargest process\tmemory\t")
+	fmt.Fprintln(table, "stage\tseconds\tCPU\tmemory\tlargest process\t\t")
 	row := func(t taken) {
-		fmt.Fprintf(table, "%s\t%.0f\t%.0f\t%d MB\t%d MB\t\n", t.Stage, t.Elapsed.Seconds(), t.CPU.Seconds(), t.Largest>>20, t.Used>>20)
+		fmt.Fprintf(table, "%s\t%.0f\t%.0f\t%d MB\t%d MB\t%s\t\n",
+			t.Stage, t.Elapsed.Seconds(), t.CPU.Seconds(), t.Used>>20, t.Largest>>20, t.Process)
 	}
 	for line := range strings.Lines(string(content)) {
 		var t taken
@@ -129,7 +128,10 @@ func report(to io.Writer, log string) error {
 		}
 		row(t)
 		sum.CPU += t.CPU
-		sum.Largest, sum.Used = max(sum.Largest, t.Largest), max(sum.Used, t.Used)
+		sum.Used = max(sum.Used, t.Used)
+		if t.Largest > sum.Largest {
+			sum.Largest, sum.Process = t.Largest, t.Process
+		}
 		all.Packages, all.Tests = append(all.Packages, t.Packages...), append(all.Tests, t.Tests...)
 	}
 	sum.Stage = "all"

@@ -146,6 +146,34 @@ func TestACommandRunsBesideALoad(t *testing.T) {
 	require.NoError(t, alone.Run())
 }
 
+// The child of a child counts, and what runs beside them does not.
+func TestTheLargestProcessIsNamed(t *testing.T) {
+	t.Parallel()
+	if _, ok := available(); !ok {
+		t.Skip("the system does not say")
+	}
+	shell := exec.CommandContext(t.Context(), "sh", "-c", `sh -c 'echo; read line'; true`)
+	in, err := shell.StdinPipe()
+	require.NoError(t, err)
+	out, err := shell.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, shell.Start())
+	_, err = out.Read(make([]byte, 1)) // the inner shell runs
+	require.NoError(t, err)
+
+	size, name := largestBelow(shell.Process.Pid)
+	require.Positive(t, size)
+	require.Contains(t, []string{"sh", "dash", "bash"}, name)
+	self, _ := largestBelow(os.Getpid())
+	require.GreaterOrEqual(t, self, size)
+
+	require.NoError(t, in.Close())
+	require.NoError(t, shell.Wait())
+	size, name = largestBelow(shell.Process.Pid)
+	require.Zero(t, size)
+	require.Empty(t, name)
+}
+
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, arguments := range [][]string{nil, {"stage"}, {"stage", "a"}, {"proof", "a"}, {"beside", "2"}, {"what"}} {
