@@ -314,6 +314,7 @@ func TestOutcomesOutsideOfTheSlotsKeepTheirLeases(t *testing.T) {
 		s.db.reaped(ids[0])
 		s.change(func(w *weather) { w.answers = nil })
 		s.ended(time.Minute)
+		s.pass(time.Minute) // until the outcome of the lost claim has been tried again
 		require.Equal(t, []fsm.ID{fsm.ID(ids[0])}, stale)
 		for _, id := range ids {
 			require.Len(t, s.db.look(id).outcomes, 1)
