@@ -16,7 +16,7 @@ const lagTimeout = 5 * time.Second
 
 // gauges are the instruments that are read when metrics are collected.
 type gauges struct {
-	claims, running, buffered, waiting, collected, held, slots metric.Int64ObservableUpDownCounter
+	claims, running, buffered, waiting, collected, committing, held, slots metric.Int64ObservableUpDownCounter
 	paused                                                     metric.Int64ObservableGauge
 	lag, pollAge, heartbeatAge, gateLag                        metric.Float64ObservableGauge
 	gateTaken, gateWaiting                                     metric.Int64ObservableUpDownCounter
@@ -79,6 +79,7 @@ func (t *Telemetry) observe(g *gauges) (stop func() error, err error) {
 	upDown(&g.buffered, "queue.buffered", "{claim}", "Claims that wait for a slot.")
 	upDown(&g.waiting, "queue.waiting", "{claim}", "Claims that wait for the lock of their partition key.")
 	upDown(&g.collected, "queue.collected", "{claim}", "Claims that wait for others of their batch step, or for a slot with them.")
+	upDown(&g.committing, "queue.committing", "{claim}", "Claims out of their slot, until their outcome is durable.")
 	upDown(&g.held, "queue.held", "{claim}", "Claims out of their slot: somebody holds the row that their outcome is for.")
 	upDown(&g.slots, "queue.slots", "{slot}", "Steps that may run at once.")
 	age(&g.pollAge, "poll.age", "Since the last poll that succeeded.")
@@ -151,6 +152,7 @@ func (g *gauges) tell(o metric.Observer, e *observed, answers *asked) {
 		o.ObserveInt64(g.buffered, int64(q.Buffered), by)
 		o.ObserveInt64(g.waiting, int64(q.Waiting), by)
 		o.ObserveInt64(g.collected, int64(q.Collected), by)
+		o.ObserveInt64(g.committing, int64(q.Committing), by)
 		o.ObserveInt64(g.held, int64(q.Held), by)
 		o.ObserveInt64(g.slots, int64(q.Slots), by)
 		paused := int64(0)

@@ -27,15 +27,20 @@ type Activity struct {
 
 // QueueActivity counts the claims of one queue in this process.
 type QueueActivity struct {
-	Name      string `json:"name"`
-	Running   int    `json:"running"`   // in a slot, until the outcome is durable
-	Buffered  int    `json:"buffered"`  // waiting for a slot
-	Waiting   int    `json:"waiting"`   // waiting for the lock of their partition key
-	Collected int    `json:"collected"` // waiting for others of their batch step, or for a slot with them
-	Held      int    `json:"held"`      // out of their slot, since somebody has locked the row that their outcome is for
-	Slots     int    `json:"slots"`
-	Idle      bool   `json:"idle"`   // the last look found nothing to claim
-	Paused    bool   `json:"paused"` // an operator has paused it; also true until the first poll
+	Name string `json:"name"`
+	// Running are in a slot: their code runs, or their outcomes are many or large enough to be waited
+	// for.
+	Running   int `json:"running"`
+	Buffered  int `json:"buffered"`  // waiting for a slot
+	Waiting   int `json:"waiting"`   // waiting for the lock of their partition key
+	Collected int `json:"collected"` // waiting for others of their batch step, or for a slot with them
+	// Committing are out of their slot, until their outcome is durable. Nothing that follows from it
+	// begins before.
+	Committing int  `json:"committing"`
+	Held       int  `json:"held"` // out of their slot, since somebody has locked the row that their outcome is for
+	Slots      int  `json:"slots"`
+	Idle       bool `json:"idle"`   // the last look found nothing to claim
+	Paused     bool `json:"paused"` // an operator has paused it; also true until the first poll
 }
 
 // Activity returns what the process is doing. It does not query the database or hold a contended
@@ -45,7 +50,7 @@ func (w *Worker) Activity() Activity {
 	for name, q := range w.queues {
 		a.Queues = append(a.Queues, QueueActivity{
 			Name: name, Running: int(q.shown.running.Load()), Buffered: int(q.shown.buffered.Load()), Waiting: int(q.shown.waiting.Load()),
-			Collected: int(q.shown.collected.Load()), Held: int(q.shown.held.Load()),
+			Collected: int(q.shown.collected.Load()), Committing: int(q.shown.committing.Load()), Held: int(q.shown.held.Load()),
 			Slots: q.conf.Concurrency, Idle: q.idle.Load(), Paused: q.paused.Load(),
 		})
 	}
@@ -70,8 +75,8 @@ func (m *moment) time(p *process) time.Time {
 }
 
 // shown holds the counts of a queue that others may read: those of its scheduler, as of its last
-// turn, and the number of flights that have left their slots.
-type shown struct{ running, buffered, waiting, collected, held atomic.Int64 }
+// turn, and the numbers of flights that have left their slots.
+type shown struct{ running, buffered, waiting, collected, committing, held atomic.Int64 }
 
 func (s *scheduler) show() {
 	s.shown.running.Store(int64(s.running))

@@ -242,13 +242,14 @@ func (s *scheduler) startGroup(g *group) {
 }
 
 // executeGroup runs the flights of a group, whose steps meet in one call. The group has a slot
-// until all of them have landed, or left it.
+// until all of them have handed their outcomes over, or landed.
 func (e *executor) executeGroup(g *group) {
 	g.expected = len(g.members)
 	g.holding.Store(int64(len(g.members)))
 	for i, f := range g.members {
 		f.group, f.place = g, i
 		f.started.Store(true)
+		f.where = inSlot
 		e.flights.started.Add(1)
 	}
 	now := e.since()

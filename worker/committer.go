@@ -66,7 +66,7 @@ func (l *lane) signal() {
 type pending struct {
 	flight    *flight
 	entry     store.Entry
-	bytes     int
+	bytes     int        // of the entry
 	marks     []string   // the marks of every attempt to commit it
 	doubt     bool       // one of them got no answer
 	probe     bool       // do not commit it, but find out whether its attempt took effect
@@ -79,8 +79,8 @@ type pending struct {
 type recipient interface {
 	// answered reports, once, the fate of the outcome.
 	answered(r commitReply)
-	// leave is called at most once, before answered. The outcome takes long through no fault of its
-	// own, so its slot may go to others.
+	// leave is called before answered, perhaps repeatedly. The outcome takes long through no fault of
+	// its own, so its slot may go to others.
 	leave()
 }
 
@@ -108,10 +108,7 @@ func newCommitter(p *process, flights *flights, promotions *promotions) *committ
 }
 
 // commit takes an outcome, and answers it once, when it is durable or cannot be. It does not block.
-func (c *committer) commit(p *pending) {
-	p.bytes = p.entry.Bytes()
-	c.send(p)
-}
+func (c *committer) commit(p *pending) { c.send(p) }
 
 // send puts an outcome into the queue from which it is committed.
 func (c *committer) send(p *pending) {
@@ -157,7 +154,6 @@ func (c *committer) loneOf(p *pending) *lone {
 
 // answer reports the fate of an outcome to its recipient.
 func (c *committer) answer(p *pending, r commitReply) {
-	c.held.forget(p)
 	p.to.answered(r)
 }
 

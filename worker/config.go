@@ -12,7 +12,7 @@ import (
 
 // Queue defines how this process works on one queue.
 type Queue struct {
-	Concurrency int           // steps at a time
+	Concurrency int           // steps that run at a time
 	Buffer      int           // claims that wait for a slot; 0: adaptive
 	PollMin     time.Duration // the first interval of polls while idle
 	PollMax     time.Duration // the longest interval

@@ -230,7 +230,7 @@ func TestStopEndsWithoutADatabase(t *testing.T) {
 				took, err := p.stop()
 				require.Error(t, err)
 				require.LessOrEqual(t, took, s.config.DrainTimeout+s.config.DrainGrace+time.Second)
-				require.Empty(t, s.witness.runs()[2:])
+				require.Empty(t, s.witness.runs()[4:], "two have left their slots, and two begun in these: Stop begins no more")
 			})
 		})
 	}

@@ -24,14 +24,15 @@ func newExecutor(p *process, flights *flights, claims *claims, commits *committe
 		runners: runners{atOnce: runtime.GOMAXPROCS(0)}}
 }
 
-// execute runs a flight. The flight has a slot from now until it lands, or leaves the slot. execute
-// does not block. A flight that comes back continues where it was.
+// execute runs a flight. The flight has a slot from now until it hands its outcome over, or lands.
+// execute does not block. A flight that comes back continues where it was.
 func (e *executor) execute(f *flight) {
 	f.started.Store(true)
 	e.flights.started.Add(1)
+	e.flights.settleIn(f)
+	f.where = inSlot
 	if x := f.resumes; x != nil {
-		f.resumes, f.left, f.group = nil, false, nil
-		f.queue.shown.held.Add(-1)
+		f.resumes, f.group = nil, nil
 		e.runners.add(x)
 		return
 	}
@@ -93,7 +94,7 @@ func (x *execution) proceed() (over bool) {
 	}
 	var outcome *step.Commit
 	if r := x.answer; r != nil {
-		if x.f.left && (r.refused != nil || r.undone) && x.returns() {
+		if x.f.outside() && (r.refused != nil || r.undone) && x.returns() {
 			return false
 		}
 		x.answer = nil
@@ -116,6 +117,10 @@ func (x *execution) proceed() (over bool) {
 			x.before, x.phase = x.phase, decided
 			x.sent = pending{flight: x.f, entry: x.entry(outcome, x.took), to: x}
 			x.sent.entry.Drop = x.f.claim.Fleeting && x.config.Archive == nil
+			x.sent.bytes = x.sent.entry.Bytes()
+			if !x.sent.entry.Keep {
+				x.flights.handOver(x.f, x.sent.bytes)
+			}
 			x.commits.commit(&x.sent)
 			return false
 		}
@@ -142,8 +147,8 @@ func (x *execution) answered(r commitReply) {
 	x.runners.add(x)
 }
 
-// leave frees the slot, since the outcome under way is held up.
-func (x *execution) leave() { x.flights.leave(x.f) }
+// leave frees the slot, if the flight still has it, since the outcome under way is held up.
+func (x *execution) leave() { x.flights.leave(x.f, x.sent.bytes) }
 
 // returns puts an execution that has left its slot, and still has code to run, back in line for a
 // slot. It reports false if nobody gives it one: a worker that drains starts nothing else, so the
@@ -195,7 +200,7 @@ func (x *execution) consider(r commitReply) (outcome *step.Commit, over bool) {
 	x.report(o)
 	if x.sent.entry.Keep {
 		x.advance(o)
-		if x.f.left { // the next step needs a slot, so the instance is claimed again for it
+		if x.f.outside() { // the next step needs a slot, so the instance is claimed again for it
 			x.release()
 			return nil, true
 		}

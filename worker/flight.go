@@ -18,7 +18,8 @@ type flight struct {
 	claim *step.Claim // as of now: a kept claim moves on; owned by the goroutine that runs the flight
 
 	started atomic.Bool // it has had a slot
-	left    bool        // it has left its slot, since its outcome is held up; owned like claim
+	where   whereabouts // whether it has a slot; owned like claim
+	weight  int64       // bytes that count for it while it is outside of the slots
 	resumes *execution  // the execution that continues once the flight has a slot again
 	aside   bool        // it waits for a key that somebody else has for now; the keyring owns this field
 

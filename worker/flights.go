@@ -15,13 +15,14 @@ type flights struct {
 	keys *keyring
 
 	started sync.WaitGroup // flights that have a slot, or have left it
+	outside outside
 
 	mu   sync.Mutex
 	byID map[int64]*flight
 }
 
 func newFlights(p *process, keys *keyring) *flights {
-	return &flights{process: p, keys: keys, byID: map[int64]*flight{}}
+	return &flights{process: p, keys: keys, byID: map[int64]*flight{}, outside: outside{heldMost: heldMost}}
 }
 
 // launch makes flights of the claims that a claim statement brought. Their leases count from sent,
@@ -48,23 +49,12 @@ func (fs *flights) land(f *flight) {
 	fs.left()
 	fs.remove(f)
 	f.cancel(nil)
-	switch {
-	case f.left:
-		f.queue.shown.held.Add(-1)
-	case f.started.Load():
+	if fs.settleIn(f); f.where == inSlot {
 		fs.vacate(f)
 	}
 	if f.started.Load() {
 		fs.started.Done()
 	}
-}
-
-// leave frees the slot of a flight whose outcome is held up. The heartbeat extends its claim as
-// before, and Stop waits for it.
-func (fs *flights) leave(f *flight) {
-	f.left = true
-	f.queue.shown.held.Add(1)
-	fs.vacate(f)
 }
 
 // vacate frees the slot of a flight, unless others of its group are still in it.

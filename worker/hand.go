@@ -33,7 +33,7 @@ const handTurns = 1000
 // ByHand replaces Start. Stop ends the worker as usual.
 func (w *Worker) ByHand() *Hand {
 	w.config.RunAheadSteps = 1
-	w.commits.held.most = 0 // a Run waits until its outcome is durable
+	w.flights.outside.heldMost = 0 // a Run waits until its outcome is durable
 	life, end := context.WithCancel(context.Background())
 	w.endLife = end
 	w.lifelines.Go(func() { w.keys.run(life) })
@@ -116,6 +116,7 @@ func (h *Hand) Take(ctx context.Context, queue string, most int) (*Taken, error)
 	q := h.queues[queue]
 	if q == nil {
 		q = newQueue(queue, Queue{Concurrency: 1})
+		q.committingMost = 0 // as with heldMost: the slot is free once the outcome is durable
 		q.paused.Store(false)
 		h.queues[queue] = q
 	}

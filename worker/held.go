@@ -8,11 +8,6 @@ import (
 )
 
 const (
-	// heldMost and heldBytes bound the held-up outcomes of a process that have left their slots.
-	// Beyond that, outcomes keep their slots, so that a process whose every row is locked does not
-	// claim ever more rows.
-	heldMost  = 1000
-	heldBytes = 64 << 20
 	// leaveAfter is how long an outcome is held up before it leaves its slot. A lock of a moment does
 	// not justify the consequences.
 	leaveAfter = 50 * time.Millisecond
@@ -40,21 +35,18 @@ const (
 //
 // Nobody else waits for them. A try goes the usual way, and leaves out rows that are still locked.
 // The few outcomes that wait for their rows have turns of their own, and leave one connection of
-// the pool to others. An outcome that is held up for longer leaves its slot: the heartbeat extends
-// its claim as before, and the outcome is committed when it can be, but the queue goes on. Only
-// beyond heldMost or heldBytes do outcomes keep their slots.
+// the pool to others. An outcome that is held up for longer leaves its slot, or the room of its queue
+// outside: the heartbeat extends its claim as before, and the outcome is committed when it can be,
+// but the queue goes on. Only beyond heldMost or outsideBytes do outcomes keep what they have.
 //
 // Leaving its slot costs an outcome nothing but run-ahead. Code that still has to run after its
 // commit (a handler if Postgres refused the outcome, a step whose own transaction was undone) gets
 // a slot again through the queue's buffer.
 type held struct {
-	c    *committer
-	most int // bound of the outcomes without a slot
+	c *committer
 
 	mu      sync.Mutex
 	waiting []*pending
-	left    int // number of outcomes without a slot, in a lane or in waiting
-	bytes   int
 	waits   int  // tries under way that wait for their rows
 	probing bool // a probe is under way
 	closed  bool
@@ -69,7 +61,6 @@ type hindrance struct {
 	due   time.Duration // when to try again
 	waits int           // tries that waited for its rows
 	rests time.Duration // when it may wait for them again
-	left  bool          // it has left its slot
 }
 
 type hinderer int
@@ -81,7 +72,7 @@ const (
 )
 
 func newHeld(c *committer) *held {
-	return &held{c: c, most: heldMost, wake: make(chan struct{}, 1)}
+	return &held{c: c, wake: make(chan struct{}, 1)}
 }
 
 // tries returns how often an outcome was tried in vain.
@@ -112,13 +103,8 @@ func (h *held) delay(p *pending, by hinderer, pause time.Duration) {
 	h.mu.Lock()
 	p.held.by, p.held.due = by, now+pause
 	p.held.tries++
-	leaves := !p.held.left && p.held.due-p.held.since >= leaveAfter && h.left < h.most && h.bytes+p.bytes <= heldBytes
-	if leaves {
-		p.held.left = true
-		h.left, h.bytes = h.left+1, h.bytes+p.bytes
-	}
 	h.mu.Unlock()
-	if leaves {
+	if p.held.due-p.held.since >= leaveAfter {
 		p.to.leave()
 	}
 	h.mu.Lock()
@@ -140,16 +126,6 @@ func (h *held) close() []*pending {
 	defer h.mu.Unlock()
 	h.closed = true
 	return h.waiting
-}
-
-// forget no longer counts an outcome, which was answered.
-func (h *held) forget(p *pending) {
-	if p.held == nil || !p.held.left {
-		return
-	}
-	h.mu.Lock()
-	h.left, h.bytes = h.left-1, h.bytes-p.bytes
-	h.mu.Unlock()
 }
 
 func (h *held) signal() {

@@ -235,7 +235,7 @@ func TestAKeptClaimThatWasHeldIsGivenBack(t *testing.T) {
 
 // Beyond a bounded number of held outcomes, or of their bytes, outcomes keep their slots.
 func TestHeldOutcomesAreBounded(t *testing.T) {
-	for name, bytes := range map[string]int{"number": 2, "bytes": heldBytes / 3} {
+	for name, bytes := range map[string]int{"number": 2, "bytes": outsideBytes / 3} {
 		t.Run(name, func(t *testing.T) {
 			play(t, 6, func(t *testing.T, s *scene) {
 				ids := heldAtEnd(s, 6)
@@ -250,7 +250,7 @@ func TestHeldOutcomesAreBounded(t *testing.T) {
 				}
 				p := s.player()
 				if name == "number" {
-					p.commits.held.most = 3
+					p.flights.outside.heldMost, p.queues["q"].committingMost = 3, 0
 				}
 				p.Start()
 				s.pass(100 * time.Millisecond)
@@ -261,7 +261,7 @@ func TestHeldOutcomesAreBounded(t *testing.T) {
 				s.hold(time.Time{}, ids...)
 				s.ended(2 * time.Second)
 				s.pass(time.Second)
-				require.Zero(t, p.commits.held.left+p.commits.held.bytes)
+				require.Zero(t, p.flights.outside.held.Load()+p.flights.outside.bytes.Load())
 				require.Zero(t, p.Activity().Queues[0].Held+p.Activity().Queues[0].Running)
 			})
 		})

@@ -12,6 +12,8 @@ type queue struct {
 	name string
 	conf Queue
 
+	committingMost int64 // most flights without a slot that are committed: see outside.go
+
 	wake     chan struct{} // something may have become runnable
 	freed    chan struct{} // a step has ended
 	admitted chan *flight  // a flight got its partition key
@@ -33,7 +35,7 @@ type queue struct {
 }
 
 func newQueue(name string, conf Queue) *queue {
-	q := &queue{name: name, conf: conf, wake: make(chan struct{}, 1), freed: make(chan struct{}, conf.Concurrency),
+	q := &queue{name: name, conf: conf, committingMost: committingRoom(conf.Concurrency), wake: make(chan struct{}, 1), freed: make(chan struct{}, conf.Concurrency),
 		admitted: make(chan *flight), returned: make(chan *flight), settled: settlements{some: make(chan struct{}, 1)}}
 	q.urgent.Store(math.MaxInt64)
 	q.paused.Store(true) // until the first poll

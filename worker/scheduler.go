@@ -25,7 +25,7 @@ type scheduler struct {
 	executor   *executor
 	promotions *promotions
 
-	running  int             // slots in use: a slot is free once its outcome is durable, not before
+	running  int             // slots in use: a slot is free once its outcome is handed to the committer
 	reserved int             // slots that inserts under way have reserved
 	offered  int             // slots that inserts may reserve until the offer is withdrawn
 	clear    bool            // the last claim that was answered began at the front, and left nothing that can run

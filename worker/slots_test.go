@@ -32,22 +32,6 @@ func TestEverySlotIsUsedAndNoneTwice(t *testing.T) {
 	})
 }
 
-func TestASlotIsFreedWhenTheOutcomeIsDurable(t *testing.T) {
-	play(t, 1, func(t *testing.T, s *scene) {
-		s.db.weather.latency = func(verb string) time.Duration {
-			if verb == "commit" {
-				return 10 * time.Second
-			}
-			return 0
-		}
-		first, second := s.db.insert(), s.db.insert()
-		s.start()
-		s.ended(time.Minute)
-		one, two := s.witness.runs(first.ID)[0], s.witness.runs(second.ID)[0]
-		require.Equal(t, 10*time.Second, two.from.Sub(one.to), "the slot waits for the commit's answer")
-	})
-}
-
 func TestANudgeLeadsToAClaimAtOnce(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		p := s.start()

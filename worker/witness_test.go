@@ -14,7 +14,8 @@ type witness struct {
 	s        *scene
 	mu       sync.Mutex
 	inKey    map[string][]*visit
-	inSlot   map[claimed]*visit // the visits that have begun and whose outcome is not durable
+	open     map[claimed]*visit // the visits that have begun and whose outcome is not durable
+	running  map[*visit]bool    // the visits whose step runs
 	visits   []*visit
 	problems []string
 	// lax lets the visits of a key overlap: a test cuts the connection of its lock on purpose, or
@@ -37,7 +38,7 @@ type visit struct {
 }
 
 func newWitness(s *scene) *witness {
-	w := &witness{s: s, inKey: map[string][]*visit{}, inSlot: map[claimed]*visit{}}
+	w := &witness{s: s, inKey: map[string][]*visit{}, open: map[claimed]*visit{}, running: map[*visit]bool{}}
 	s.db.over = w.over
 	return w
 }
@@ -82,11 +83,11 @@ func (w *witness) begin(p *player, c *step.Claim) (end func()) { return w.enter(
 func (w *witness) enter(p *player, c *step.Claim, shares *group) (end func()) {
 	v := &visit{claim: *c, worker: p.id, group: shares, from: time.Now()}
 	r := w.s.db.look(c.ID)
-	ours := r.fence(c, p.id)
-	if ours && r.lease.Before(time.Now()) || !ours && r.Token != c.Token {
+	fenced := r.fence(c, p.id)
+	if fenced && r.lease.Before(time.Now()) || !fenced && r.Token != c.Token {
 		w.problem("instance %d begins a step under a lease that is over", c.ID)
 	}
-	if ours && r.Visit < c.Visit {
+	if fenced && r.Visit < c.Visit {
 		w.problem("instance %d begins visit %d, and visit %d has not ended in the database", c.ID, c.Visit, r.Visit)
 	}
 	key, slot := c.PartitionKey, claimed{c.ID, c.Token}
@@ -99,24 +100,38 @@ func (w *witness) enter(p *player, c *step.Claim, shares *group) (end func()) {
 		}
 		w.inKey[key] = append(w.inKey[key], v)
 	}
-	w.inSlot[slot] = v
+	w.open[slot] = v
+	w.running[v] = true
+	ours := func(other *visit) bool {
+		return other.worker == p.id && other.claim.Queue == c.Queue && other.claim.ID != w.leased
+	}
+	slots := w.s.config.Queues[c.Queue].Concurrency
 	busy, groups := 0, map[*group]bool{nil: false}
-	for _, other := range w.inSlot {
-		if other.worker == p.id && other.claim.Queue == c.Queue && other.claim.ID != w.leased && !groups[other.group] {
+	for other := range w.running {
+		if ours(other) && !groups[other.group] {
 			busy++
 			groups[other.group] = other.group != nil
 		}
 	}
-	if q := p.queues[c.Queue]; q != nil {
-		busy -= int(q.shown.held.Load()) // these have left their slots
+	if busy > slots {
+		w.problems = append(w.problems, fmt.Sprintf("%d steps of queue %q run: it has %d slots", busy, c.Queue, slots))
 	}
-	if most := w.s.config.Queues[c.Queue].Concurrency; busy > most {
-		w.problems = append(w.problems, fmt.Sprintf("%d steps of queue %q run, or are not durable and in a slot: it has %d slots", busy, c.Queue, most))
+	undurable := 0
+	for _, other := range w.open {
+		if ours(other) && other.group == nil { // a call counts as often as it has instances
+			undurable++
+		}
+	}
+	q := p.queues[c.Queue]
+	undurable -= int(q.shown.held.Load()) // these have a bound of their own
+	if most := slots + int(q.committingMost); undurable > most {
+		w.problems = append(w.problems, fmt.Sprintf("%d steps of queue %q run or are not durable: the bound is %d", undurable, c.Queue, most))
 	}
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		v.to = time.Now()
+		delete(w.running, v)
 		w.inKey[key] = slices.DeleteFunc(w.inKey[key], func(other *visit) bool { return other == v })
 	}
 }
@@ -126,9 +141,9 @@ func (w *witness) over(c *step.Claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slot := claimed{c.ID, c.Token}
-	if v := w.inSlot[slot]; v != nil {
+	if v := w.open[slot]; v != nil {
 		v.durable = time.Now()
-		delete(w.inSlot, slot)
+		delete(w.open, slot)
 	}
 }
 
