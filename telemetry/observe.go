@@ -17,9 +17,9 @@ const lagTimeout = 5 * time.Second
 // gauges are the instruments that are read when metrics are collected.
 type gauges struct {
 	claims, running, buffered, waiting, collected, committing, held, slots metric.Int64ObservableUpDownCounter
-	paused                                                     metric.Int64ObservableGauge
-	lag, pollAge, heartbeatAge, gateLag                        metric.Float64ObservableGauge
-	gateTaken, gateWaiting                                     metric.Int64ObservableUpDownCounter
+	paused                                                                 metric.Int64ObservableGauge
+	lag, pollAge, heartbeatAge, gateLag                                    metric.Float64ObservableGauge
+	gateTaken, gateWaiting                                                 metric.Int64ObservableUpDownCounter
 
 	connections, connectionsMax  metric.Int64ObservableUpDownCounter
 	acquired, waited, unacquired metric.Int64ObservableCounter
