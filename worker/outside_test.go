@@ -270,7 +270,7 @@ func TestAHandlerOfARefusedOutcomeWaitsForASlot(t *testing.T) {
 	})
 }
 
-// A hook that does not return keeps the flights that wait for it in the room of their queue, so that
+// A hook that does not return keeps the flights that wait for it in the room of their queue. So
 // there are never more of them, and of their goroutines.
 func TestASlowHookBoundsTheStepsThatRun(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
