@@ -131,7 +131,7 @@ func TestUndurableOutcomesAreBounded(t *testing.T) {
 				require.Equal(t, slots, q.Running)
 				require.Equal(t, committingEach*slots, q.Committing)
 				claims := len(s.sent("claim"))
-				require.LessOrEqual(t, p.Activity().InFlight, slots+committingEach*slots+2*slots, "claims beyond that wait in the buffer")
+				require.LessOrEqual(t, p.Activity().InFlight, slots+committingEach*slots+aheadEach*slots, "claims beyond that wait in the buffer")
 				s.pass(5 * time.Second)
 				require.Len(t, s.sent("claim"), claims, "and there are no more")
 				require.Len(t, s.left(), all)
@@ -270,7 +270,7 @@ func TestAHandlerOfARefusedOutcomeWaitsForASlot(t *testing.T) {
 	})
 }
 
-// A hook that does not return keeps the flights that wait for it in the room of their queue, so that
+// A hook that does not return keeps the flights that wait for it in the room of their queue. So
 // there are never more of them, and of their goroutines.
 func TestASlowHookBoundsTheStepsThatRun(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {

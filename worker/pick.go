@@ -13,6 +13,10 @@ const (
 	// claimMost bounds one claim. Beyond some hundred rows a larger batch saves nothing, and only
 	// holds its locks longer.
 	claimMost = 500
+	// aheadEach bounds how many rows a queue claims beyond its free slots, for each step that ended
+	// while the last claim was under way, and for each slot. A claim has a fixed price that is that of
+	// some dozen rows, so a process with few slots claims for the time of several steps.
+	aheadEach = 4
 	// windowMost is the number of rows at which a claim looks when the rows in front cannot run.
 	windowMost = 1000
 	// A claim resumes where the last one stopped. One starts at the front every frontTimes × the
@@ -206,7 +210,7 @@ func (s *scheduler) stock(short bool) {
 	case short:
 		s.ahead /= 2
 	default:
-		s.ahead = min(2*s.ended, 2*s.conf.Concurrency, claimMost)
+		s.ahead = min(aheadEach*s.ended, aheadEach*s.conf.Concurrency, claimMost)
 	}
 }
 
