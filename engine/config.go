@@ -193,13 +193,14 @@ func (c Config) WithDefaults() Config {
 		c.Queues[name] = q.withDefaults()
 	}
 	c.Lease = cmp.Or(c.Lease, DefaultLease)
-	c.Heartbeat = cmp.Or(c.Heartbeat, min(DefaultHeartbeat, c.Lease/3))
-	c.Reap = cmp.Or(c.Reap, min(DefaultReap, c.Lease/2))
+	// What follows from another field is valid whatever that is: only what was set is blamed.
+	c.Heartbeat = cmp.Or(c.Heartbeat, max(shortest, min(DefaultHeartbeat, c.Lease/3)))
+	c.Reap = cmp.Or(c.Reap, max(shortest, min(DefaultReap, c.Lease/2)))
 	c.RetainDone = cmp.Or(c.RetainDone, DefaultRetention)
 	c.RetainFailed = cmp.Or(c.RetainFailed, DefaultRetention)
 	c.History = cmp.Or(c.History, fsm.KeepNothing)
 	c.RetainHistory = cmp.Or(c.RetainHistory, DefaultHistory)
-	c.RetainCancelled = cmp.Or(c.RetainCancelled, max(0, c.RetainFailed), DefaultRetention)
+	c.RetainCancelled = cmp.Or(c.RetainCancelled, min(max(shortest, c.RetainFailed), fsm.MaxDelay))
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
 	c.DrainGrace = cmp.Or(c.DrainGrace, DefaultDrainGrace)
 	c.RunAheadSteps = cmp.Or(c.RunAheadSteps, DefaultRunAheadSteps)
@@ -217,7 +218,11 @@ func (c Config) WithDefaults() Config {
 
 func (q Queue) withDefaults() Queue {
 	q.Concurrency = cmp.Or(q.Concurrency, 10*runtime.GOMAXPROCS(0))
-	q.PollMin = cmp.Or(q.PollMin, DefaultPollMin)
+	if q.PollMin == 0 {
+		if q.PollMin = DefaultPollMin; q.PollMax != 0 {
+			q.PollMin = max(shortest, min(q.PollMin, q.PollMax))
+		}
+	}
 	q.PollMax = cmp.Or(q.PollMax, max(DefaultPollMax, q.PollMin))
 	return q
 }

@@ -71,6 +71,40 @@ func TestConfigDefaultsAreACopy(t *testing.T) {
 	require.Equal(t, engine.Config{Queues: map[string]engine.Queue{"q": {}}}, given)
 }
 
+// What was not set is not blamed: each field alone, too small and too large.
+func TestConfigFaultsNameWhatWasSet(t *testing.T) {
+	t.Parallel()
+	pool := nowhere(t, 2)
+	for field, set := range map[string]func(c *engine.Config, d time.Duration){
+		"Lease":           func(c *engine.Config, d time.Duration) { c.Lease = d },
+		"RetainFailed":    func(c *engine.Config, d time.Duration) { c.RetainFailed = d },
+		"RetainDone":      func(c *engine.Config, d time.Duration) { c.RetainDone = d },
+		"RetainCancelled": func(c *engine.Config, d time.Duration) { c.RetainCancelled = d },
+		"Reap":            func(c *engine.Config, d time.Duration) { c.Reap = d },
+		"Queues[q].PollMin": func(c *engine.Config, d time.Duration) {
+			c.Queues = map[string]engine.Queue{"q": {PollMin: d}}
+		},
+		"Queues[q].PollMax": func(c *engine.Config, d time.Duration) {
+			c.Queues = map[string]engine.Queue{"q": {PollMax: d}}
+		},
+	} {
+		for _, d := range []time.Duration{-time.Hour, -1, 1, time.Millisecond, 2 * time.Millisecond, time.Second, 24 * time.Hour, 1<<63 - 1} {
+			c := engine.Config{Pool: pool, Machines: []fsm.Definition{jobs("ping")}, Queues: map[string]engine.Queue{"q": {}}}
+			set(&c, d)
+			_, err := engine.New(c)
+			if joined, ok := err.(interface{ Unwrap() []error }); ok {
+				for _, one := range joined.Unwrap() {
+					var bad *engine.ConfigError
+					require.ErrorAs(t, one, &bad)
+					require.Equal(t, field, bad.Field, "%v: %v", d, one)
+				}
+			} else {
+				require.NoError(t, err)
+			}
+		}
+	}
+}
+
 func TestConfigFaults(t *testing.T) {
 	t.Parallel()
 	ping := jobs("ping")

@@ -146,7 +146,8 @@ func Draw(machine string, version int, stored []StoredDefinition, counts []Count
 }
 
 // Warnings returns what is odd about the machines of the Config: steps that nothing leads to, dead
-// ends, and queues of machines that this engine does not serve, though it serves others. New has logged them. [fsm.Check] returns them as an error, for a test.
+// ends, and queues of machines that this engine does not serve, though it serves others. New has
+// logged them. [fsm.Check] returns them as an error, for a test.
 func (e *Engine) Warnings() []fsm.Warning { return slices.Clone(e.warnings) }
 
 // warned returns the warnings of all machines, and logs them.

@@ -177,7 +177,8 @@ func TestEditAndRewind(t *testing.T) {
 		require.ErrorContains(t, err, text)
 	}
 
-	// A state that replaces another does so whatever the other is: another program may have written it.
+	// A state that replaces another does so whatever the other is: another program may have written
+	// it.
 	broken := `state = '{"n": "seven"}', visit = visit`
 	set(id, broken)
 	require.ErrorContains(t, second(a.Edit(ctx, id, twice)), "decode state")

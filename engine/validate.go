@@ -29,6 +29,8 @@ const (
 	clientConns = 1
 	// shortest: below it a duration is most likely a number without its unit.
 	shortest = time.Millisecond
+	// leaseLeast is a lease of which a heartbeat can be a third.
+	leaseLeast = 3 * shortest
 	// historyLeast is the shortest retention that gen_durable_roll_history takes.
 	historyLeast = 24 * time.Hour
 	// maxDepth of nesting is a CHECK of the table.
@@ -113,7 +115,10 @@ func (c Config) validateTimes(f *faults) {
 			f.add(d.field, "%v, at least %v", d.value, shortest)
 		}
 	}
-	if c.Lease >= shortest && c.Heartbeat > c.Lease/3 {
+	if c.Lease >= shortest && c.Lease < leaseLeast {
+		f.add("Lease", "%v, at least %v: a third of it is the longest Heartbeat", c.Lease, leaseLeast)
+	}
+	if c.Lease >= leaseLeast && c.Heartbeat > c.Lease/3 {
 		f.add("Heartbeat", "%v, at most a third of Lease (%v): two beats may be lost before a claim is", c.Heartbeat, c.Lease)
 	}
 	if d := c.RetainHistory; d >= shortest && d < historyLeast {
@@ -171,7 +176,7 @@ func (q Queue) validate(f *faults, field, name string) {
 			f.add(field+d.field, "%v, at least %v", d.value, shortest)
 		}
 	}
-	if q.PollMax > 0 && q.PollMin > q.PollMax {
+	if q.PollMax >= shortest && q.PollMin > q.PollMax {
 		f.add(field+".PollMin", "%v, at most PollMax (%v)", q.PollMin, q.PollMax)
 	}
 }

@@ -18,9 +18,9 @@ import (
 // Codec makes JSON of states, results and payloads for storage, and values of the JSON again, e.g.
 // to encrypt them. Both methods get pointers: Encode one to the value, so that methods of the
 // pointer count, or the value itself if that is a pointer, and nil for a nil interface. Encode must
-// return JSON that Postgres takes as jsonb; the engine checks that. Decode gets the JSON as Postgres
-// normalised it: spaces, the order of keys and the spelling of numbers may differ. Both are called
-// concurrently.
+// return JSON that Postgres takes as jsonb; the engine checks that. Decode gets the JSON as
+// Postgres normalised it: spaces, the order of keys and the spelling of numbers may differ. Both
+// are called concurrently.
 //
 // A codec may also have the method CheckType of [JSON], e.g. by embedding it: engine.New, inserts
 // and senders refuse the types for which it returns an error.
@@ -32,7 +32,8 @@ type None struct{}
 // JSON is the default [Codec]. It is encoding/json with four differences: a number in an untyped
 // value decodes as a json.Number, so that no digit is lost that a float64 cannot hold; text that is
 // not valid UTF-8 is an error, where encoding/json replaces it; content that the JSON would leave
-// out without a word is an error ([JSON.CheckType]); anything but space after the value is an error.
+// out without a word is an error ([JSON.CheckType]); anything but space after the value is an
+// error.
 type JSON struct{}
 
 // Encode returns v as JSON, with the methods of v's pointer, if it has such. It refuses what

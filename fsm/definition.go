@@ -110,9 +110,9 @@ func (d *Defined[S, R]) Retry(p RetryPolicy) *Defined[S, R] {
 	return d
 }
 
-// Unless keeps each Done of the machine from dropping what its senders count on: it ends an instance
-// only if no signal of these names waits in the inbox, as if [Ending.Unless] said so, and else the
-// instance goes on at the step to. An outcome with an Unless of its own goes by that one;
+// Unless keeps each Done of the machine from dropping what its senders count on: it ends an
+// instance only if no signal of these names waits in the inbox, as if [Ending.Unless] said so, and
+// else the instance goes on at the step to. An outcome with an Unless of its own goes by that one;
 // [Ending.Discard] is for a Done that is to delete what waits. Every step may lead to this one. A
 // Stop deletes no signal, and so is left as it is.
 func (d *Defined[S, R]) Unless(to string, signals ...AnySignal) *Defined[S, R] {

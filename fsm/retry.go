@@ -25,9 +25,9 @@ const (
 
 // RetryPolicy says when to retry and when to give up (spec §3). It retries after min(Max, Base ·
 // 2^attempt) ± 20 %, for at most MaxAttempts runs of a visit. The zero value has the defaults that
-// its fields name. A [Permanent] error is not retried, nor an [OutcomeError] of the step, which is a
-// fault of the program, unless it is that of a whole batch ([BatchError]); an error of [RetryAfter]
-// brings its own delay.
+// its fields name. A [Permanent] error is not retried, nor an [OutcomeError] of the step, which is
+// a fault of the program, unless it is that of a whole batch ([BatchError]); an error of
+// [RetryAfter] brings its own delay.
 type RetryPolicy struct {
 	MaxAttempts int           // how many runs, crashes included; 0: 20; or Unlimited
 	Base        time.Duration // the delay before the first retry; 0: 1 s

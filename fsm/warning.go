@@ -46,8 +46,8 @@ func (w Warning) Error() string {
 
 // Check returns all faults of a definition, each a *[DefinitionError], and all warnings, each a
 // [Warning], joined; nil if there are none. It is for a test of the machine: engine.New refuses
-// faults and only logs warnings. A type that [JSON.CheckType] refuses is a fault, too; give the codec
-// that your engine.Config has, if it is another.
+// faults and only logs warnings. A type that [JSON.CheckType] refuses is a fault, too; give the
+// codec that your engine.Config has, if it is another.
 func Check(d Definition, codec ...Codec) error {
 	if d == nil {
 		return errors.New("nil definition")

@@ -78,9 +78,13 @@ func (c *migrateDir) Run(a *app) error {
 	case !errors.Is(err, fs.ErrExist):
 		return err
 	}
+	there, err := os.ReadFile(c.Project)
+	if err != nil {
+		return err
+	}
 	return a.show(out, func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %d files are new or have changed\n", out.Dir, len(out.Files))
-		if out.Project == "" {
+		if !bytes.Contains(there, bytes.TrimSpace(project)) {
 			fmt.Fprintf(w, "%s is yours; it needs this, unless it has it already:\n\n%s\n", c.Project, project)
 		}
 		fmt.Fprintln(w, "DATABASE_URL=postgres://… atlas migrate apply --env gendurable")

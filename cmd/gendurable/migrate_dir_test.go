@@ -23,6 +23,8 @@ func TestMigrateDir(t *testing.T) {
 	repository := t.TempDir()
 	dir, project := filepath.Join(repository, "db", "gendurable"), filepath.Join(repository, "atlas.hcl")
 	first := read[written](h.run("migrate", "dir", dir, "--project", project, "--schema", "durable", "--json").is(codeDone))
+	// The file that it has written is not taken for one of the host's.
+	require.NotContains(t, h.run("migrate", "dir", dir, "--project", project, "--schema", "durable").is(codeDone).out, "is yours")
 	require.Len(t, first.Files, len(migrations.Versions())+1)
 	require.Equal(t, project, first.Project)
 
