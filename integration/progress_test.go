@@ -365,8 +365,8 @@ func (c *control) end() {
 	<-c.ended
 }
 
-// judge fails a test whose bystanders took longer than undelayed since they began, unless the machine
-// was too slow to tell. For that it waits for the rounds that were under way meanwhile.
+// judge fails a test whose bystanders took longer than undelayed since they began, unless the
+// machine was too slow to tell. For that it waits for the rounds that were under way meanwhile.
 func (c *control) judge(t *testing.T, began time.Time, took time.Duration) {
 	t.Helper()
 	if took <= undelayed {

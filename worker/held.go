@@ -36,8 +36,8 @@ const (
 // Nobody else waits for them. A try goes the usual way, and leaves out rows that are still locked.
 // The few outcomes that wait for their rows have turns of their own, and leave one connection of
 // the pool to others. An outcome that is held up for longer leaves its slot, or the room that its
-// queue has outside: the heartbeat extends its claim as before, and the outcome is committed when it
-// can be, but the queue goes on. Only beyond heldMost or outsideBytes do outcomes keep what they
+// queue has outside: the heartbeat extends its claim as before, and the outcome is committed when
+// it can be, but the queue goes on. Only beyond heldMost or outsideBytes do outcomes keep what they
 // have.
 //
 // Leaving its slot costs an outcome nothing but run-ahead. Code that still has to run after its

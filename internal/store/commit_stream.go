@@ -102,8 +102,8 @@ var portionReadSQL = named("portion read", `SELECT coalesce(array_agg(x.id ORDER
   count(*) FILTER (WHERE x.stream_visit IS NULL)
 FROM {s}.gen_durable x WHERE x.parent_id = $1::bigint AND x.parent_round = $2::bigint`)
 
-// shortenSQL takes back what a visit is not shown after all, for later visits. It follows the lock of
-// the parent. $1 parent $2 round $3 visit $4 ids that stay
+// shortenSQL takes back what a visit is not shown after all, for later visits. It follows the lock
+// of the parent. $1 parent $2 round $3 visit $4 ids that stay
 var shortenSQL = named("portion shorten", `UPDATE {s}.gen_durable g SET stream_visit = NULL
 FROM (SELECT x.id FROM {s}.gen_durable x
   WHERE x.parent_id = $1::bigint AND x.parent_round = $2::bigint AND x.stream_visit = $3::bigint AND x.id <> ALL($4::bigint[])
