@@ -274,8 +274,8 @@ type hold struct {
 	within  time.Duration // how long they may, where that is less than the patience of the test
 }
 
-// undelayed is within how long bystanders end beside a hold that delays none of them: their own waits and
-// the schedule's take 1.3 s of it, the start of an engine the most of the rest.
+// undelayed is within how long bystanders end beside a hold that delays none of them: their own
+// waits and the schedule's take 1.3 s of it, the start of an engine the most of the rest.
 const undelayed = 4 * time.Second
 
 func TestNobodyWaitsForWhatTheyDoNotNeed(t *testing.T) {
