@@ -11,7 +11,8 @@ import (
 )
 
 // A step's own cost is to decode its state, make the visit and encode the outcome. This test shows
-// when a change adds to it; most of it is encoding/json's.
+// when a change adds to it; most of it is encoding/json's, whose
+// second version takes two more than the first.
 func TestAStepAllocatesLittle(t *testing.T) {
 	type state struct {
 		N     int
@@ -26,7 +27,7 @@ func TestAStepAllocatesLittle(t *testing.T) {
 		fsm.Step("end", func(_ context.Context, v *fsm.Visit[state, state]) (fsm.Outcome, error) { return v.Done(v.State), nil }))
 	erased := defined.Erase()
 	claim := &step.Claim{ID: 1, Machine: "frugal", Version: 1, State: []byte(`{"N": 7, "Order": "ord_1", "Items": [1, 2, 3]}`)}
-	for name, most := range map[string]float64{"start": 21, "end": 21} {
+	for name, most := range map[string]float64{"start": 22, "end": 22} {
 		claim.Step = name
 		run := erased.Steps[name].Run
 		allocations := testing.AllocsPerRun(200, func() {
