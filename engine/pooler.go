@@ -49,6 +49,14 @@ func (e *Engine) checkPooler(ctx context.Context) error {
 	default:
 		return fmt.Errorf("look for a proxy before Postgres: %w", err)
 	}
+	return e.poolerFaults(found)
+}
+
+// poolerFaults returns the fields of the Config that a proxy makes wrong, in an ErrPooler.
+func (e *Engine) poolerFaults(found pooler) error {
+	mode := e.config.Pool.Config().ConnConfig.DefaultQueryExecMode
+	named, unnamed := mode == pgx.QueryExecModeCacheStatement, mode == pgx.QueryExecModeDescribeExec
+	locks := e.worker != nil && e.config.PartitionLock == LockAdvisory
 	var f faults
 	if found.transactions && (unnamed || named && !found.statements) {
 		f.add("Pool", "pgx in mode %q relies on prepared statements: set ConnConfig.DefaultQueryExecMode to pgx.QueryExecModeExec, or let the "+
@@ -135,8 +143,7 @@ func (p prober) exchanges(ctx context.Context, a, b *pgconn.PgConn) (bool, error
 func (p prober) keeps(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 	for range poolerRounds {
 		err := p.keepsOne(ctx, a, b, "gendurable_"+rand.Text())
-		var reported *pgconn.PgError
-		if errors.As(err, &reported) && (reported.Code == "26000" || reported.Code == "42P05") {
+		if losesStatements(err) {
 			return false, nil
 		}
 		if err != nil {
@@ -144,6 +151,13 @@ func (p prober) keeps(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// losesStatements reports whether an error says that a session does not know what its client has
+// prepared, or knows what another client has.
+func losesStatements(err error) bool {
+	var reported *pgconn.PgError
+	return errors.As(err, &reported) && (reported.Code == "26000" || reported.Code == "42P05")
 }
 
 func (p prober) keepsOne(ctx context.Context, a, b *pgconn.PgConn, name string) error {

@@ -103,6 +103,8 @@ func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
 					require.Equal(t, fsm.StatusFailed, i.Status)
 					require.Contains(t, i.LastError, marker)
 				}
+				// The row may have ended before the engine has found that it got no answer.
+				eventually(t, func() bool { return len(log.lines("level=WARN", "cannot commit")) > 0 }, "the engine does not say so")
 				log.says(t, "level=WARN", "cannot commit")
 				log.isShort(t)
 			})

@@ -152,7 +152,9 @@ var holds = []hold{
 		s.crew.open("")
 	}},
 
-	{name: "what steps' own transactions signal to", slots: 3, begin: byTransactions},
+	// Steps' own transactions take turns, each of which may wait for a held row: those beside have to
+	// wait for a turn.
+	{name: "what steps' own transactions signal to", slots: 3, within: patience, begin: byTransactions},
 
 	// These holds are two things at once.
 	{name: "a row that nobody may claim, and the heads of keys, by a host", slots: 2, begin: func(s *stage) {
