@@ -72,7 +72,8 @@ const startSessions = 5
 // onASession carries out a check of Start's, on another session if the first has ended: a pool may
 // give out one that the server has just ended, for its idleness say. No other fault is repeated.
 // Where nobody answers, Start fails at once, for whoever called it to decide. A statement that is
-// lost shows a proxy that checkPooler has not recognised, since others took turns with its sessions.
+// lost shows a proxy that checkPooler has not recognised, since others took turns with its
+// sessions.
 func (e *Engine) onASession(ctx context.Context, check func(context.Context) error) error {
 	for n := 1; ; n++ {
 		err := check(ctx)
