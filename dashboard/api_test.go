@@ -167,7 +167,7 @@ type listing struct {
 func TestAPI(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dashboard.Options{})
-	waits := w.insert(order{Card: "4111", Big: 9007199254740993}, func(s fsm.Spec) fsm.Spec { return s.Key("order:1").Label("tenant", hostile) })
+	waits := w.insert(order{Card: "4111x1", Big: 9007199254740993}, func(s fsm.Spec) fsm.Spec { return s.Key("order:1").Label("tenant", hostile) })
 	failed := w.insert(order{Card: "4112", Fails: true}, nil)
 	c := newCaller(w)
 	at := func(id fsm.ID, more string) string { return fmt.Sprintf("/api/instances/%d%s", id, more) }
@@ -197,7 +197,7 @@ func TestAPI(t *testing.T) {
 	_, text = c.call("instance", at(failed, ""), nil)
 	require.Contains(t, text, `\u003cscript\u003e`, "no markup, whoever takes it for a page")
 	_, text = c.call("document", at(waits, "/state"), nil)
-	require.Contains(t, text, "4111")
+	require.Contains(t, text, "4111x1")
 	c.refuses("document", at(waits, "/payload"), nil, http.StatusNotFound, "not_found", "")
 	c.refuses("instance", "/api/instances/999999", nil, http.StatusNotFound, "not_found", "")
 	c.refuses("instance", "/api/instances/x", nil, http.StatusNotFound, "not_found", "")
@@ -324,19 +324,19 @@ func TestAPIAccess(t *testing.T) {
 			return v
 		},
 	})
-	id := w.insert(order{Card: "4111"}, nil)
+	id := w.insert(order{Card: "4111x1"}, nil)
 	path := fmt.Sprintf("/api/instances/%d", id)
 	c := newCaller(w)
 	_, text := c.call("instance", path, nil)
-	require.NotContains(t, text, "4111")
+	require.NotContains(t, text, "4111x1")
 	require.Contains(t, text, `"hidden":true`)
 	_, text = c.call("document", path+"/state", nil)
-	require.NotContains(t, text, "4111")
+	require.NotContains(t, text, "4111x1")
 	c.refuses("pause", path+"/pause", object{}, http.StatusForbidden, "forbidden", "")
 	access.Level = dashboard.Read
 	_, text = c.call("instance", path, nil)
 	require.Contains(t, text, `"card":"…"`)
-	require.NotContains(t, text, "4111")
+	require.NotContains(t, text, "4111x1")
 	c.refuses("pause", path+"/pause", object{}, http.StatusForbidden, "forbidden", "")
 
 	access = dashboard.Access{Level: dashboard.Operate, Queues: []string{"other"}, Actor: "ada"}

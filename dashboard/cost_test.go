@@ -44,7 +44,7 @@ func TestPagesSendFewStatements(t *testing.T) {
 	pool := pgtest.Pool(t, pgtest.Migrated(t))
 	eng, err := engine.New(engine.Config{Driver: entpgx.New(pool).Around(count)})
 	require.NoError(t, err)
-	id, err := eng.Insert(t.Context(), shop.New(order{Card: "4111"}).Label("tenant", "acme").PartitionKey("one"))
+	id, err := eng.Insert(t.Context(), shop.New(order{Card: "4111x1"}).Label("tenant", "acme").PartitionKey("one"))
 	require.NoError(t, err)
 	free, err := eng.Insert(t.Context(), shop.New(order{}).Queue("plain"))
 	require.NoError(t, err)

@@ -29,14 +29,14 @@ func TestEveryRouteKeepsToTheAccess(t *testing.T) {
 	var access dashboard.Access
 	w := newWorld(t, dashboard.Options{Authorize: func(*http.Request) (dashboard.Access, error) { return access, nil }})
 	ctx := t.Context()
-	id := w.insert(order{Card: "4111-state"}, func(s fsm.Spec) fsm.Spec { return s.Key("secret-key").Label("secret-label", "x") })
-	failed := w.insert(order{Card: "4111-failed", Fails: true}, nil)
-	_, err := w.eng.Signal(ctx, id, fsm.DeclareSignal[string]("secret-signal").With("4111-payload"))
+	id := w.insert(order{Card: "4111x1-state"}, func(s fsm.Spec) fsm.Spec { return s.Key("secret-key").Label("secret-label", "x") })
+	failed := w.insert(order{Card: "4111x1-failed", Fails: true}, nil)
+	_, err := w.eng.Signal(ctx, id, fsm.DeclareSignal[string]("secret-signal").With("4111x1-payload"))
 	require.NoError(t, err)
 	_, err = w.eng.Admin().SetGate(ctx, engine.Gate{Name: "secret-gate", Queue: "orders", Places: 3})
 	require.NoError(t, err)
 	_, err = w.eng.Admin().Edit(ctx, failed, fsm.ChangeJSON(func(json.RawMessage) (json.RawMessage, error) {
-		return json.RawMessage(`{"card": "4111-edited"}`), nil
+		return json.RawMessage(`{"card": "4111x1-edited"}`), nil
 	}), engine.Reason("secret-reason"))
 	require.NoError(t, err)
 	access = dashboard.Access{Level: dashboard.Operate}
@@ -64,7 +64,7 @@ func TestEveryRouteKeepsToTheAccess(t *testing.T) {
 		writes = append(writes, "/verbs/"+verb)
 	}
 	before := w.snapshot()
-	documents, all := []string{"4111"}, []string{"4111", "secret", "declined", "nightly"}
+	documents, all := []string{"4111x1"}, []string{"4111x1", "secret", "declined", "nightly"}
 	for name, c := range map[string]struct {
 		access dashboard.Access
 		hides  []string

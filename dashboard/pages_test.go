@@ -294,20 +294,20 @@ func TestReadersSeeNoVerbsAndAreRefused(t *testing.T) {
 	t.Parallel()
 	access := dashboard.Access{Level: dashboard.Read}
 	w := newWorld(t, dashboard.Options{Authorize: func(*http.Request) (dashboard.Access, error) { return access, nil }})
-	id := w.insert(order{Card: "4111"}, nil)
+	id := w.insert(order{Card: "4111x1"}, nil)
 	one := fmt.Sprintf("/instances/%d", id)
 	for _, path := range append([]string{one}, allPages...) {
 		require.NotContains(t, w.get(path, http.StatusOK), `method="post"`, path)
 	}
-	require.Contains(t, w.get(one, http.StatusOK), "4111")
+	require.Contains(t, w.get(one, http.StatusOK), "4111x1")
 	for _, path := range []string{one + "/cancel", "/plan", "/verbs/pause_queue"} {
 		w.post(path, http.StatusForbidden)
 	}
 	access.Level = dashboard.Outline
 	body := w.get(one, http.StatusOK)
-	require.NotContains(t, body, "4111")
+	require.NotContains(t, body, "4111x1")
 	require.Contains(t, body, "Hidden from you.")
-	require.NotContains(t, w.get("/export?format=json", http.StatusOK), "4111")
+	require.NotContains(t, w.get("/export?format=json", http.StatusOK), "4111x1")
 	w.get(one+"/state", http.StatusNotFound)
 }
 
@@ -316,7 +316,7 @@ func TestAccessCanBeOfSomeQueues(t *testing.T) {
 	t.Parallel()
 	access := dashboard.Access{Level: dashboard.Operate, Actor: "ada", Queues: []string{"emails"}}
 	w := newWorld(t, dashboard.Options{Authorize: func(*http.Request) (dashboard.Access, error) { return access, nil }})
-	foreign := w.insert(order{Card: "4111"}, func(s fsm.Spec) fsm.Spec { return s.Key("foreign") })
+	foreign := w.insert(order{Card: "4111x1"}, func(s fsm.Spec) fsm.Spec { return s.Key("foreign") })
 	own, err := w.eng.Insert(t.Context(), shop.New(order{Card: "mine"}).Queue("emails").Key("own"))
 	require.NoError(t, err)
 	for _, path := range append([]string{"/find?q=orders"}, allPages...) {
@@ -356,28 +356,28 @@ func TestShowRedactsEverywhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dashboard.Options{Show: func(_, field string, v json.RawMessage) json.RawMessage {
 		if field == "state" || field == "diff" {
-			return json.RawMessage(strings.ReplaceAll(string(v), "4111", "…"))
+			return json.RawMessage(strings.ReplaceAll(string(v), "4111x1", "…"))
 		}
 		return v
 	}})
-	id := w.insert(order{Card: "4111"}, nil)
+	id := w.insert(order{Card: "4111x1"}, nil)
 	one := fmt.Sprintf("/instances/%d", id)
 	body := w.get(one, http.StatusOK)
-	require.NotContains(t, body, "4111")
+	require.NotContains(t, body, "4111x1")
 	require.NotContains(t, body, "Edit the state", "what is redacted must not be stored back")
-	require.NotContains(t, w.get(one+"/state", http.StatusOK), "4111")
-	require.NotContains(t, w.get("/export?format=json", http.StatusOK), "4111")
+	require.NotContains(t, w.get(one+"/state", http.StatusOK), "4111x1")
+	require.NotContains(t, w.get("/export?format=json", http.StatusOK), "4111x1")
 	w.post(one+"/edit", http.StatusForbidden, "visit", "1", "state", "{}")
 	seen, err := w.eng.Get(t.Context(), id)
 	require.NoError(t, err)
 	_, err = w.eng.Admin().Edit(t.Context(), id, fsm.ChangeJSON(func(v json.RawMessage) (json.RawMessage, error) {
-		return json.RawMessage(`{"card":"4111","big":7}`), nil
+		return json.RawMessage(`{"card":"4111x1","big":7}`), nil
 	}), engine.AtVisit(seen.Visit))
 	require.NoError(t, err)
 	for _, path := range []string{one, "/audit"} { // the audit has states, too
 		body := w.get(path, http.StatusOK)
 		require.Contains(t, body, "edit", path)
-		require.NotContains(t, body, "4111", path)
+		require.NotContains(t, body, "4111x1", path)
 	}
 }
 
