@@ -28,7 +28,7 @@ func TestAsManyStepsRunAsThereAreSlots(t *testing.T) {
 			most = max(most, now)
 			runs[s]++
 			mu.Unlock()
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 			mu.Lock()
 			now--
 			mu.Unlock()

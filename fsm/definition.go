@@ -277,18 +277,24 @@ func (d *Defined[S, R]) faults() []error {
 	if n := d.crashLimit; n != nil && (*n < 0 || *n > math.MaxInt32) {
 		add("crash_limit", fmt.Errorf("%d, want 0 (unlimited) to %d", *n, math.MaxInt32))
 	}
-	if d.unless {
-		if names[d.to] == 0 {
-			add("unless", fmt.Errorf("no step %.80q", d.to))
-		}
-		if _, err := signalNames(d.signals, step.DefaultAwaitNames); err != nil {
-			if bad, ok := errors.AsType[*OutcomeError](err); ok {
-				add("unless."+bad.Field, bad.Err)
-			}
+	defined := func(name string) bool { return names[name] > 0 }
+	d.unlessFaults(defined, add)
+	d.fromFaults(defined, add)
+	return faults
+}
+
+func (d *Defined[S, R]) unlessFaults(defined func(step string) bool, add func(field string, err error)) {
+	if !d.unless {
+		return
+	}
+	if !defined(d.to) {
+		add("unless", fmt.Errorf("no step %.80q", d.to))
+	}
+	if _, err := signalNames(d.signals, step.DefaultAwaitNames); err != nil {
+		if bad, ok := errors.AsType[*OutcomeError](err); ok {
+			add("unless."+bad.Field, bad.Err)
 		}
 	}
-	d.fromFaults(func(name string) bool { return names[name] > 0 }, add)
-	return faults
 }
 
 // typeFaults returns which types of the definition a codec does not give back.

@@ -77,7 +77,7 @@ func (w *formWalk) cannot(decodes bool, at, format string, a ...any) {
 
 // value looks at a type of values that stand at a place. decodes says that a method of what holds
 // them decodes them: it may do what encoding/json cannot.
-func (w *formWalk) value(t reflect.Type, at string, addressable, decodes bool) { //nolint:gocognit // one case per kind
+func (w *formWalk) value(t reflect.Type, at string, addressable, decodes bool) {
 	if t.Kind() == reflect.Interface {
 		if w.dynamic = true; t.NumMethod() > 0 {
 			w.cannot(decodes, at, "nothing says which type to decode for the interface %v: use a type, or exclude the field by json:\"-\"", t)

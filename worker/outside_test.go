@@ -292,7 +292,7 @@ func TestASlowHookBoundsTheStepsThatRun(t *testing.T) {
 func TestOutcomesOutsideOfTheSlotsKeepTheirLeases(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		var stale []fsm.ID
-		s.config.Hooks = []Hooks{{Stale: func(_ context.Context, e StaleEvent) { stale = append(stale, fsm.ID(e.Instance.ID)) }}}
+		s.config.Hooks = []Hooks{{Stale: func(_ context.Context, e StaleEvent) { stale = append(stale, e.Instance.ID) }}}
 		s.change(func(w *weather) {
 			w.answers = func(verb, _ string) answer {
 				if verb == "commit" {

@@ -178,10 +178,3 @@ func pausedByConverter(t *testing.T) string {
 	}
 	return ""
 }
-
-func errorOf(err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return ""
-}

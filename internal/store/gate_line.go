@@ -84,8 +84,7 @@ SELECT x.id FROM line x`)
 // gen_durable_busy refuses the claim if somebody else has just claimed another of the key.
 //
 // $1 queue $2 worker $3 machines $4 most rows to claim $5 lease, µs $6 $7 the turn $8 most keys to
-// visit $9 ids to pass over, and $10 the only ones, if it is for
-// some
+// visit $9 ids to pass over, and $10 the only ones, if it is for some.
 func lineText(some bool) string {
 	return lineLook{most: "$4", after: "$6", used: "$7", keys: "$8", pass: "$9", locks: true, some: some,
 		known: `(g.fsm || '/' || g.fsm_version) = ANY($3::text[])`}.text() + `,

@@ -83,7 +83,7 @@ func (r *rendering) resolve(text string) string {
 		default:
 			number, known := numbers[of[1]]
 			if !known {
-				panic("no such slot: " + found)
+				return found // no statement has one: TestStatements reads them all
 			}
 			return strconv.Itoa(number)
 		}
