@@ -92,8 +92,8 @@ var (
 // the last of these, behind which the next claim may go on while this one's rows are being read.
 //
 // $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8
-// $9 place in the order to look behind $10 whether to move blocked rows $11 the ids of others, or of
-// some.
+// $9 place in the order to look behind $10 whether to move blocked rows $11 the ids of others, or
+// of some.
 func (f claimForm) text() string {
 	return f.window(claimLook) + `,
 keyed AS MATERIALIZED (
