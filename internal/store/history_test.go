@@ -288,6 +288,27 @@ func TestRollHistoryLeadsBack(t *testing.T) {
 	require.Equal(t, 3, count("history"))
 }
 
+// A commit was on its way into history_rest when its day got a partition: it is tried again.
+func TestACommitWaitsForThePartitionOfItsDay(t *testing.T) {
+	b := newBench(t)
+	require.NoError(t, b.SetRecorded(t.Context(), []string{"m"}, nil))
+	roll := b.begin() // as gen_durable_roll_history, which has moved the rows
+	b.inTx(roll, `LOCK TABLE gendurable.history_rest IN ACCESS EXCLUSIVE MODE`)
+	row := b.insert(overdueRow)
+	failed := make(chan error, 1)
+	go func() {
+		_, err := b.pool.Exec(t.Context(), `INSERT INTO gendurable.history (kind, instance) VALUES ('k', $1)`, row)
+		failed <- err
+	}()
+	b.waiting(1)
+	b.inTx(roll, `SELECT gendurable.gen_durable_roll_history('30 days')`)
+	require.NoError(t, roll.Commit(t.Context()))
+	err := <-failed
+	require.Error(t, err)
+	require.Equal(t, store.FaultTransient, store.Classify(err), err)
+	require.True(t, store.MayPass(err))
+}
+
 // Rows of every table can be deleted, also in a database with a publication for all tables.
 func TestEveryTableHasAReplicaIdentity(t *testing.T) {
 	b := newBench(t)
