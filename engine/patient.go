@@ -69,8 +69,10 @@ func pause(ctx context.Context, n int) bool {
 // startSessions is on how many sessions Start tries each of its checks.
 const startSessions = 5
 
-// onASession carries out a check of Start's, on another session if the first has ended: a pool may
-// give out one that the server has just ended, for its idleness say. No other fault is repeated.
+// onASession carries out a check of Start's. It repeats the check on another session if the first
+// has ended, since a pool may give out one that the server has just ended, for its idleness say;
+// and if the server has cancelled its statement, since a role's statement_timeout may be short and
+// the machine busy. No other fault is repeated.
 // Where nobody answers, Start fails at once, for whoever called it to decide. A statement that is
 // lost shows a proxy that checkPooler has not recognised, since others took turns with its
 // sessions.
@@ -82,7 +84,7 @@ func (e *Engine) onASession(ctx context.Context, check func(context.Context) err
 				return fmt.Errorf("%w: %w", wrong, err)
 			}
 		}
-		if n == startSessions || !store.IsSessionOver(err) || !pause(ctx, n) {
+		if n == startSessions || !store.IsSessionOver(err) && !store.IsCancelled(err) || !pause(ctx, n) {
 			return err
 		}
 	}

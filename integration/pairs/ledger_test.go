@@ -85,6 +85,10 @@ func recognised(violations []violation) (faults []string, ok bool) {
 	return faults, len(faults) > 0
 }
 
+// tries is how often a case of the ledger may miss its fault: some need two statements to meet in
+// one order, which a busy machine changes.
+const tries = 8
+
 // Each case of the ledger fails as it is recorded. If one does not, the fault is cured: take it off
 // the list.
 func TestKnownFaultsAreStillThere(t *testing.T) {
@@ -95,11 +99,18 @@ func TestKnownFaultsAreStillThere(t *testing.T) {
 			for _, text := range k.cases[:tier.Pick(1, len(k.cases), len(k.cases))] {
 				c, err := parse(text)
 				require.NoError(t, err)
-				violations, story, err := play(t, b, c)
-				require.NoError(t, err, "CASE=%s\n%s", c, story)
-				found, ok := recognised(violations)
-				require.True(t, ok && slices.Contains(found, k.fault), "CASE=%s does not fail as %s is recorded (%s), but by %v. If it is cured, take it off the ledger.\n%s",
-					c, k.fault, k.why, found, story)
+				var found []string
+				var story string
+				for n := 0; n < tries && !slices.Contains(found, k.fault); n++ {
+					var violations []violation
+					violations, story, err = play(t, b, c)
+					require.NoError(t, err, "CASE=%s\n%s", c, story)
+					var ok bool
+					found, ok = recognised(violations)
+					require.True(t, ok || len(violations) == 0, "CASE=%s: %v\n%s", c, violations, story)
+				}
+				require.Contains(t, found, k.fault, "CASE=%s does not fail as %s is recorded (%s). If it is cured, take it off the ledger.\n%s",
+					c, k.fault, k.why, story)
 			}
 		})
 	}

@@ -162,8 +162,8 @@ func IsReadOnly(err error) bool { return hasCode(err, codeReadOnly) }
 // IsRefused reports whether the role lacks the right to run the statement.
 func IsRefused(err error) bool { return hasCode(err, codeRefused) }
 
-// isCancelled reports whether the server ended a statement, by its statement_timeout or on request.
-func isCancelled(err error) bool { return hasCode(err, codeCancelled) }
+// IsCancelled reports whether the server ended a statement, by its statement_timeout or on request.
+func IsCancelled(err error) bool { return hasCode(err, codeCancelled) }
 
 func hasCode(err error, code string) bool {
 	pg := reported(err)

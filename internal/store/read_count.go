@@ -59,7 +59,7 @@ func (s *Store) Count(ctx context.Context, limit time.Duration) (counts []Count,
 	switch {
 	case err == nil:
 		return counts, nil
-	case ctx.Err() == nil && isCancelled(err):
+	case ctx.Err() == nil && IsCancelled(err):
 		return nil, fmt.Errorf("count all instances within %v: %w: %w", limit, ErrCutOff, err)
 	}
 	return nil, fmt.Errorf("count all instances: %w", err)
