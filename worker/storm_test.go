@@ -25,7 +25,7 @@ import (
 // work and weather, but not which goroutine goes first.
 func TestStorm(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(tier.Size(t, "SEEDS", 30, 1000, 5000)) { //nolint:gosec // a few thousand
+	for seed := range uint64(tier.Size(t, "SEEDS", 30, 300, 5000)) { //nolint:gosec // a few thousand
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { newStorm(t, seed).blow() })

@@ -2,6 +2,7 @@ package interleave
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
 	"maps"
 	"math/rand/v2"
@@ -27,6 +28,7 @@ const (
 	replayVariable = "INTERLEAVE_REPLAY" // runs only this schedule, with its trace
 	worldVariable  = "INTERLEAVE_WORLD"  // runs only this world
 	familyVariable = "INTERLEAVE_FAMILY" // runs only pairs with a verb of this family
+	partVariable   = "INTERLEAVE_PART"   // runs one part of the pairs, "2/4" say; its parts make the whole
 )
 
 // triplesPerPair is the number of schedules of three verbs in the sample for each pair. All orders
@@ -52,6 +54,7 @@ func TestEveryInterleaving(t *testing.T) {
 		proof.check(newRig(t), s)
 		return
 	}
+	part, parts := partOf(t)
 	began := time.Now()
 	work, done := proof.start()
 	for _, w := range worlds() {
@@ -62,7 +65,8 @@ func TestEveryInterleaving(t *testing.T) {
 			if only := os.Getenv(familyVariable); only != "" && pair[0].family != only && pair[1].family != only {
 				continue
 			}
-			if !proof.picked(w.name+strconv.Itoa(n), max(1, proof.share/w.sparse())) {
+			name := w.name + strconv.Itoa(n)
+			if !proof.picked(name, max(1, proof.share/w.sparse())) || number(name)%parts != part {
 				continue
 			}
 			work <- func(r *rig) { proof.pair(r, &w, pair) }
@@ -76,7 +80,7 @@ func TestEveryInterleaving(t *testing.T) {
 		proof.two.Load(), proof.all.Load(), proof.different.Load(), proof.three.Load(), time.Since(began).Round(time.Second), proof.waited.Load(), proof.slowed.Load(),
 		proof.seed, proof.share)
 	if os.Getenv(worldVariable)+os.Getenv(familyVariable) == "" {
-		require.GreaterOrEqual(t, proof.two.Load()+proof.three.Load(), int64(fewest/proof.share))
+		require.GreaterOrEqual(t, proof.two.Load()+proof.three.Load(), int64(fewest/proof.share/parts))
 	}
 }
 
@@ -109,7 +113,7 @@ func TestNobodyWaitsForAStranger(t *testing.T) {
 // newProof returns a proof that the environment configures.
 func newProof(t *testing.T) *proof {
 	t.Helper()
-	return &proof{t: t, share: uint64(tier.Size(t, shareVariable, 1600, 48, 1)), seed: uint64(tier.Size(t, seedVariable, 1, 1, 1))}
+	return &proof{t: t, share: uint64(tier.Size(t, shareVariable, 1600, 240, 1)), seed: uint64(tier.Size(t, seedVariable, 1, 1, 1))}
 }
 
 // start starts the rigs, which do the work sent to them. done waits until all of it is done.
@@ -246,9 +250,27 @@ func (w *world) sparse() uint64 {
 
 // picked reports whether something is in a share of this run.
 func (p *proof) picked(what string, share uint64) bool {
+	return number(strconv.FormatUint(p.seed, 10)+what)%share == 0
+}
+
+// number returns a number that a text always has, and that others hardly share.
+func number(text string) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(strconv.FormatUint(p.seed, 10) + what))
-	return h.Sum64()%share == 0
+	_, _ = h.Write([]byte(text))
+	return h.Sum64()
+}
+
+// partOf returns which part of the pairs runs, counted from 0, and of how many.
+func partOf(t *testing.T) (part, parts uint64) {
+	t.Helper()
+	text := os.Getenv(partVariable)
+	if text == "" {
+		return 0, 1
+	}
+	_, err := fmt.Sscanf(text, "%d/%d", &part, &parts)
+	require.NoError(t, err, partVariable)
+	require.True(t, part >= 1 && part <= parts, "%s=%s: want a part from 1 to their number, as in 2/4", partVariable, text)
+	return part - 1, parts
 }
 
 // held plays a verb beside a scheduler while a stranger holds something.
