@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/types"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -17,7 +18,7 @@ func effects(u *unit) {
 	seen := map[ast.Node]bool{}
 	for _, r := range u.repeats() {
 		code := u.within(r.node)
-		if u.guarded(code) {
+		if u.guarded(code) || u.looksFirst(code) {
 			continue
 		}
 		for _, n := range code {
@@ -156,6 +157,27 @@ func (u *unit) guarded(code []ast.Node) (yes bool) {
 		})
 	}
 	return yes
+}
+
+// looksFirst reports whether code reads where it writes: it may find what an earlier run has done.
+func (u *unit) looksFirst(code []ast.Node) (yes bool) {
+	for _, n := range code {
+		calls(n, func(call *ast.CallExpr) {
+			c := u.callee(call)
+			switch {
+			case direct[c.path+"."+c.of]:
+				yes = yes || strings.HasPrefix(c.name, "Query")
+			case c.path == "net/http" && (c.of == "" || c.of == "Client"):
+				yes = yes || c.name == "Get" || c.name == "Head" || strings.HasPrefix(c.name, "NewRequest") && !u.writes(call)
+			}
+		})
+	}
+	return yes
+}
+
+// writes reports whether a request that is made has the method POST or PATCH.
+func (u *unit) writes(made *ast.CallExpr) bool {
+	return slices.ContainsFunc(made.Args[:min(2, len(made.Args))], u.posts)
 }
 
 // hasTransport reports whether the package gives a client a transport, or is one.

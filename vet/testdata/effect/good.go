@@ -16,6 +16,7 @@ func (m shop) good() fsm.Definition {
 	return Good.Define(
 		fsm.Step("start", m.keyed), fsm.Step("header", m.header), fsm.Step("get", m.get), fsm.Step("elsewhere", m.elsewhere),
 		fsm.Step("inTx", m.inTx), fsm.Step("repeatable", m.repeatable), fsm.Step("fenced", m.fenced), fsm.Step("made", m.made),
+		fsm.Step("looks", m.looks), fsm.Step("asks", m.asks),
 	)
 }
 
@@ -120,7 +121,30 @@ func (m shop) made(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	if _, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://pay.example", nil); err != nil {
 		return nil, err
 	}
-	return v.Done(fsm.None{}), nil
+	return v.Next("looks", v.State), nil
+}
+
+// looks finds what an earlier run has inserted.
+func (m shop) looks(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	var there bool
+	if err := m.db.QueryRow(ctx, `select exists (select from booking where id = $1)`, v.ID).Scan(&there); err != nil {
+		return nil, err
+	}
+	if !there {
+		if _, err := m.db.Exec(ctx, `insert into booking (id) values ($1)`, v.ID); err != nil {
+			return nil, err
+		}
+	}
+	return v.Next("asks", v.State), nil
+}
+
+// asks whether an earlier run has paid.
+func (m shop) asks(_ context.Context, v *visit) (fsm.Outcome, error) {
+	if answer, err := m.client.Get("https://pay.example/charged"); err != nil || answer.StatusCode == http.StatusOK {
+		return v.Done(fsm.None{}), err
+	}
+	_, err := m.client.Post("https://pay.example", "text/plain", nil)
+	return v.Done(fsm.None{}), err
 }
 
 // handle is no step: nothing runs it again.
