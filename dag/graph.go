@@ -20,6 +20,7 @@ type Graph[I, R any] struct {
 	faults   []error
 	names    map[string]bool
 	labels   bool               // its nodes have its labels
+	cancels  bool               // it ends when its value is there
 	ahead    map[string][]ahead // by the prefix of their names: the nodes that wait for what decision points add
 }
 
@@ -49,26 +50,39 @@ func (g *Graph[I, R]) InheritLabels() *Graph[I, R] {
 // stepEnd is the last step of a graph's machine. The first has the name that the machine declares.
 const stepEnd = "end"
 
-// Return ends the declaration. Once all nodes have ended, an instance of the graph is done with
-// this value, or fails with an error that names the nodes that failed. Return gives the machine of
-// the graph and those of its nodes, for engine.Config.Machines. Faults of the graph are reported by
-// engine.New, like those of all machines.
+// Return ends the declaration. Once all nodes have ended, or as [Graph.CancelRest] says, an
+// instance of the graph is done with this value, or fails with an error that names the nodes that
+// failed. Return gives the machine of the graph and those of its nodes, for engine.Config.Machines.
+// Faults of the graph are reported by engine.New, like those of all machines.
 func (g *Graph[I, R]) Return(v Value[R]) []fsm.Definition {
 	g.check("return", v.part)
 	if len(g.nodes) == 0 {
 		g.fault("nodes", errors.New("none"))
 	}
+	if g.cancels && len(v.sources) == 0 && v.added == nil {
+		g.fault("return", errThere)
+	}
 	var zero I
-	root := g.machine.Define(
-		fsm.Step(g.machine.New(zero).Options().Step, func(_ context.Context, v *fsm.Visit[I, R]) (fsm.Outcome, error) {
-			return g.plant(v), nil
-		}).To(stepEnd),
-		fsm.Step(stepEnd, g.end(v)).To(),
-	)
+	plant := fsm.Step(g.machine.New(zero).Options().Step, func(_ context.Context, visit *fsm.Visit[I, R]) (fsm.Outcome, error) {
+		j := g.plant(visit)
+		if g.cancels {
+			j = g.wait(j, v.part, nil, len(g.nodes))
+		}
+		return j, nil
+	}).To(stepEnd)
+	root := g.machine.Define(plant, fsm.Step(stepEnd, g.end(v)).To())
+	if g.cancels {
+		root = g.machine.Define(plant, fsm.Step(stepEnd, func(ctx context.Context, visit *fsm.Visit[I, R]) (fsm.Outcome, error) {
+			if next := g.goOn(visit, v.part); next != nil {
+				return next, nil
+			}
+			return g.end(v)(ctx, visit)
+		}).To(stepEnd, stepReturn), fsm.Step(stepReturn, g.end(v)).To())
+	}
 	return append([]fsm.Definition{faulty{root, g.faults}}, g.machines...)
 }
 
-func (g *Graph[I, R]) plant(v *fsm.Visit[I, R]) fsm.Outcome {
+func (g *Graph[I, R]) plant(v *fsm.Visit[I, R]) *fsm.Joining {
 	nodes := make([]fsm.GraphNode, len(g.nodes))
 	for i, n := range g.nodes {
 		var input I

@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,10 +16,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/go/analysis"
+
+	"github.com/gendurable/gendurable/vet"
 )
 
 // fragment marks in a frame where the block goes.
@@ -31,9 +37,13 @@ func TestGoCompiles(t *testing.T) {
 	t.Parallel()
 	packages := compiled(t)
 	for _, p := range pages(t) {
-		for _, b := range p.blocks {
+		for i, b := range p.blocks {
 			if b.language != "go" {
 				continue
+			}
+			want := ""
+			if p.path == vetPage && i+1 < len(p.blocks) && findings.MatchString(p.blocks[i+1].text) {
+				want = p.blocks[i+1].text
 			}
 			t.Run(fmt.Sprintf("%s:%d", p.path, b.line), func(t *testing.T) {
 				formatted, err := format.Source([]byte(b.text))
@@ -43,7 +53,9 @@ func TestGoCompiles(t *testing.T) {
 					require.Equal(t, codeOf(t, b.file), b.text, "not what the file says")
 					return
 				}
-				require.NoError(t, check(packages, framed(t, b), b.frame != ""))
+				found, err := check(packages, framed(t, b), b.frame != "")
+				require.NoError(t, err)
+				require.Equal(t, want, found, "what gendurable vet finds in it")
 			})
 		}
 	}
@@ -79,12 +91,16 @@ func framed(t *testing.T, b block) string {
 	return before + b.text + after
 }
 
-// check type-checks a file.
-func check(packages types.Importer, text string, isFragment bool) error {
+const vetPage = "docs/guide/vet.md"
+
+var findings = regexp.MustCompile(`^[a-z]+: `)
+
+// check type-checks a file, and returns what gendurable vet finds in it, a line each.
+func check(packages types.Importer, text string, isFragment bool) (found string, err error) {
 	files := token.NewFileSet()
-	file, err := parser.ParseFile(files, "block.go", text, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(files, "block.go", text, parser.SkipObjectResolution|parser.ParseComments)
 	if err != nil {
-		return err
+		return "", err
 	}
 	var wrong []error
 	config := types.Config{Importer: packages, Error: func(err error) {
@@ -92,8 +108,25 @@ func check(packages types.Importer, text string, isFragment bool) error {
 			wrong = append(wrong, err)
 		}
 	}}
-	_, _ = config.Check("block", files, []*ast.File{file}, nil) // its first error is in wrong
-	return errors.Join(wrong...)
+	info := &types.Info{
+		Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{},
+		Selections: map[*ast.SelectorExpr]*types.Selection{}, Instances: map[*ast.Ident]types.Instance{},
+		Implicits: map[ast.Node]types.Object{}, Scopes: map[ast.Node]*types.Scope{},
+	}
+	pkg, _ := config.Check("block", files, []*ast.File{file}, info) // its first error is in wrong
+	if wrong != nil {
+		return "", errors.Join(wrong...)
+	}
+	var all []analysis.Diagnostic
+	_, err = vet.Analyzer.Run(&analysis.Pass{
+		Analyzer: vet.Analyzer, Fset: files, Files: []*ast.File{file}, Pkg: pkg, TypesInfo: info,
+		Report: func(d analysis.Diagnostic) { all = append(all, d) },
+	})
+	slices.SortFunc(all, func(a, b analysis.Diagnostic) int { return cmp.Compare(a.Pos, b.Pos) })
+	for _, d := range all {
+		found += d.Message + "\n"
+	}
+	return found, err
 }
 
 // compiled imports what the blocks may use, from the go command's cache.

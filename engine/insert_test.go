@@ -240,15 +240,16 @@ func TestAStepThatTheMachineLacksIsRefusedWhereItIsKnown(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.Migrated(t))
 	parents := fsm.Declare[string, string]("parents")
+	nowhere := "nowhere" // no constant, which gendurable vet would know
 	e := working(t, pool, func(c *engine.Config) {
 		c.Queues = map[string]engine.Queue{"default": {}}
 		c.Machines = []fsm.Definition{tickets(), parents.Define(
 			fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
-				return v.ScheduleChildren("start", v.State, ticket.New("a").Step("nowhere")), nil
+				return v.ScheduleChildren("start", v.State, ticket.New("a").Step(nowhere)), nil
 			}))}
 	})
-	_, one := e.Insert(t.Context(), ticket.New("a").Step("nowhere"))
-	_, many := e.InsertMany(t.Context(), []fsm.Spec{ticket.New("a").Step("issue"), ticket.New("a").Step("nowhere")})
+	_, one := e.Insert(t.Context(), ticket.New("a").Step(nowhere))
+	_, many := e.InsertMany(t.Context(), []fsm.Spec{ticket.New("a").Step("issue"), ticket.New("a").Step(nowhere)})
 	for index, err := range []error{one, many} {
 		wrong, ok := errors.AsType[*engine.SpecError](err)
 		require.True(t, ok, err)
@@ -263,14 +264,14 @@ func TestAStepThatTheMachineLacksIsRefusedWhereItIsKnown(t *testing.T) {
 	require.Equal(t, fsm.FailureError, ended.Failure, "the handler gets an outcome that spawns into nowhere")
 	require.Contains(t, ended.LastError, `no step "nowhere"`)
 
-	_, err = e.Insert(t.Context(), fsm.Declare[string, string]("ticket", fsm.Version(2)).New("a").Step("nowhere"))
+	_, err = e.Insert(t.Context(), fsm.Declare[string, string]("ticket", fsm.Version(2)).New("a").Step(nowhere))
 	require.NoError(t, err, "another process may know that version")
 	clerk := open(t, pool)
-	_, err = clerk.Insert(t.Context(), ticket.New("a").Step("nowhere"))
+	_, err = clerk.Insert(t.Context(), ticket.New("a").Step(nowhere))
 	require.NoError(t, err, "a client knows no steps")
 
 	_, err = engine.New(engine.Config{Pool: pool, Machines: []fsm.Definition{tickets()},
-		Schedules: []engine.Schedule{engine.Every("daily", 24*time.Hour, ticket.New("a").Step("nowhere"))}})
+		Schedules: []engine.Schedule{engine.Every("daily", 24*time.Hour, ticket.New("a").Step(nowhere))}})
 	wrong, ok := errors.AsType[*engine.ConfigError](err)
 	require.True(t, ok, err)
 	require.Equal(t, "Schedules[daily].Spec", wrong.Field)

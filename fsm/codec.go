@@ -12,6 +12,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/gendurable/gendurable/internal/shape"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -41,10 +42,10 @@ type JSON struct{}
 // its content, as a struct with unexported fields only.
 func (JSON) Encode(v any) (json.RawMessage, error) {
 	v = step.Addressed(v)
-	var shape *form
+	var form *shape.Form
 	if v != nil {
-		if shape = formOf(reflect.TypeOf(v), false); shape.lost != nil {
-			return nil, shape.lost
+		if form = formOf(reflect.TypeOf(v), false); form.Lost != nil {
+			return nil, form.Lost
 		}
 	}
 	var out bytes.Buffer
@@ -57,7 +58,7 @@ func (JSON) Encode(v any) (json.RawMessage, error) {
 	if !utf8.Valid(raw) || replaced(raw) && brokenText(reflect.ValueOf(v)) {
 		return nil, errors.New("text is not valid UTF-8")
 	}
-	if shape != nil && shape.dynamic {
+	if form != nil && form.Dynamic {
 		if err := lostValue(reflect.ValueOf(v), "the value"); err != nil {
 			return nil, err
 		}

@@ -72,6 +72,7 @@ func length(_ context.Context, c cart) (string, error) { return string(rune('a' 
 
 func TestDefinitionCollectsAllFaults(t *testing.T) {
 	t.Parallel()
+	//gendurable:ignore steps the faults are what this tests
 	m := fsm.Declare[cart, string]("", fsm.Version(-1)).Define(fsm.Step("a", finish).To("b").Timeout(-1)).CrashLimit(-1).Erase()
 	require.Len(t, m.Faults, 6) // name, version, initial step, timeout, to, crash limit
 }

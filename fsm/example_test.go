@@ -223,7 +223,7 @@ type uploaded struct{ Parts, Of int }
 // A long step says how far it is. Whoever reads the instance decodes what was published last, while
 // the step still runs.
 func ExampleVisit_Publish() {
-	upload := fsm.Declare[int, fsm.None]("upload")
+	upload := fsm.Declare[int, fsm.None]("upload", fsm.Initial("send"))
 	m := upload.Define(fsm.Step("send", func(ctx context.Context, v *fsm.Visit[int, fsm.None]) (fsm.Outcome, error) {
 		for n := range v.State {
 			if err := v.Publish(ctx, uploaded{Parts: n + 1, Of: v.State}); err != nil {
@@ -297,6 +297,7 @@ func ExampleMachine_Job() {
 
 // A wrong definition does not panic: engine.New returns all of its faults.
 func ExampleDefinitionError() {
+	//gendurable:ignore steps the faults are what this shows
 	m := Checkout.Define(fsm.Step("begin", checkout{}.start).To("shp").Timeout(-time.Second)).Erase()
 	for _, fault := range m.Faults {
 		if d, ok := errors.AsType[*fsm.DefinitionError](fault); ok {

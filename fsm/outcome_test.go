@@ -345,7 +345,7 @@ func TestUnlessOfAMachine(t *testing.T) {
 	}
 	require.NoError(t, fsm.Check(cartMachine.Define(fsm.Step("start", finish).To(), late.To()).Unless("late", paid)), "the step is no island")
 	for says, d := range map[string]fsm.Definition{
-		`unless: no step "ned"`:    cartMachine.Define(fsm.Step("start", finish)).Unless("ned", paid),
+		`unless: no step "ned"`:    cartMachine.Define(fsm.Step("start", finish)).Unless("ned", paid), //gendurable:ignore steps the fault is what this tests
 		"unless.signals: none":     cartMachine.Define(fsm.Step("start", finish)).Unless("start"),
 		"unless.signals[1]: empty": cartMachine.Define(fsm.Step("start", finish)).Unless("start", paid, fsm.DeclareSignal[int]("")),
 	} {
@@ -401,6 +401,7 @@ func TestTo(t *testing.T) {
 
 func TestErrorOutranksOutcome(t *testing.T) {
 	t.Parallel()
+	//gendurable:ignore outcome that it counts for nothing is what this tests
 	out, err := runClaim(t, two(func(_ context.Context, v *cartVisit) (fsm.Outcome, error) { return v.Done("x"), errBroken }), claim(`{}`))
 	require.ErrorIs(t, err, errBroken)
 	require.Nil(t, out)

@@ -117,6 +117,7 @@ func (d deeds) join(ctx context.Context, v *fsm.Visit[deed, int]) (fsm.Outcome, 
 
 // handled leaves a trace of every call of a handler, and decides nothing.
 func (d deeds) handled(ctx context.Context, v *fsm.Visit[deed, int], err error) (fsm.Outcome, error) {
+	//gendurable:ignore effect each call leaves a trace of its own
 	if _, traced := d.pool.Exec(context.WithoutCancel(ctx), `INSERT INTO handled VALUES ($1, $2)`, v.ID, err.Error()); traced != nil {
 		return nil, errors.Join(err, traced)
 	}

@@ -325,7 +325,7 @@ func TestAnErrorThatMisbehavesIsOneStepsError(t *testing.T) {
 			},
 			"retry policy": func(s *scene) {
 				s.run = fails(err)
-				s.machine.OnError = fsm.Declare[fsm.None, fsm.None]("m").
+				s.machine.OnError = fsm.Declare[fsm.None, fsm.None]("m", fsm.Initial("s")).
 					Define(fsm.Step("s", func(context.Context, *fsm.Visit[fsm.None, fsm.None]) (fsm.Outcome, error) { return nil, nil })).
 					Retry(fsm.RetryPolicy{MaxAttempts: 1}).Erase().OnError
 			},

@@ -44,7 +44,7 @@ var exitCodes = []struct {
 	{codeUsage, "usage", "the command line, or a value in it, is wrong; nothing was done"},
 	{codeNotFound, "not_found", "no such instance, schedule or machine, or no live instance to send a signal to"},
 	{codeConflict, "conflict", "the verb does not apply to the instance as it is, its key is taken, its inbox is full, a schedule's instances must not overlap, a schema cannot be the place, or a place cannot move"},
-	{codeUnmet, "unmet", "a filter matched nothing, a check of `doctor` or `cluster check` failed, `migrate status` is not current, the instance waited for has failed"},
+	{codeUnmet, "unmet", "a filter matched nothing, a check of `doctor` or `cluster check` failed, `vet` found something, `migrate status` is not current, the instance waited for has failed"},
 	{codeNoConnection, "no_connection", "the database cannot be reached"},
 	{codeSchema, "schema", "the schema is missing, older or newer than this program"},
 	{codeUnconfirmed, "unconfirmed", "nobody confirmed; nothing was done"},

@@ -14,6 +14,9 @@ import (
 )
 
 func main() {
+	if isVetTool(os.Args[1:]) {
+		serveVet()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], standard())
 	stop()

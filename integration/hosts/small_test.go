@@ -24,4 +24,10 @@ func TestSizeOfASmallHost(t *testing.T) {
 	built, err := os.Stat(binary)
 	require.NoError(t, err)
 	require.Less(t, built.Size(), int64(18_700_000))
+
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./small")
+	out, err = list.Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "github.com/gendurable/gendurable/fsm\n")
+	require.NotContains(t, string(out), "golang.org/x/tools/", "only the command line tool reads code")
 }

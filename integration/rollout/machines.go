@@ -219,6 +219,7 @@ func (t Traces) write(ctx context.Context, i fsm.Info, failed error) error {
 		said := failed.Error()
 		text = &said
 	}
+	//gendurable:ignore effect each run leaves a trace of its own
 	_, err := t.Pool.Exec(ctx, `INSERT INTO traces (instance, machine, version, attempt, crashes, error, process) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 		int64(i.ID), i.Machine, i.Version, i.Attempt, i.Crashes, text, os.Getpid())
 	return err

@@ -29,7 +29,7 @@ func run(ctx context.Context) error {
 	defer pool.Close()
 	eng, err := engine.New(engine.Config{
 		Pool: pool,
-		Machines: []fsm.Definition{greet.Define(fsm.Step("greet", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
+		Machines: []fsm.Definition{greet.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
 			return v.Done("hello, " + v.State), nil
 		}))},
 		Queues: map[string]engine.Queue{"default": {}},

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/vet"
+)
+
+const wrongCode = "../../vet/testdata/outcome"
+
+// The command needs no database, and its exit code says whether it has found anything.
+func TestVet(t *testing.T) {
+	t.Parallel()
+	h := &host{t: t}
+	found := read[[]vet.Finding](h.in("vet", wrongCode, "--json").is(codeUnmet))
+	require.Greater(t, len(found), 5)
+	require.Equal(t, "outcome", found[0].Rule)
+	require.Contains(t, h.in("vet", wrongCode).is(codeUnmet).out, found[0].File+":24:3: outcome: the engine ignores an outcome beside an error")
+	require.Equal(t, "[]\n", h.in("vet", "--json", "--no-tests", "../../examples/recipes").is(codeDone).out)
+	require.Contains(t, h.in("vet", "./nowhere").is(codeError).errs, "nowhere")
+}
+
+// The go command runs this program as its own analyzer, by a protocol that has no nouns.
+func TestVetTool(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	command := exec.CommandContext(t.Context(), "go", "vet", "-vettool="+self, wrongCode)
+	command.Env = append(os.Environ(), playVariable+"=1")
+	out, err := command.CombinedOutput()
+	require.Error(t, err, "it has found something")
+	require.Contains(t, string(out), "bad.go:24:3: outcome: the engine ignores an outcome beside an error")
+	require.NotContains(t, string(out), "good.go")
+
+	for args, is := range map[string]bool{"-V=full": true, "-flags": true, "/tmp/x/vet.cfg": true, "version": false, "": false} {
+		require.Equal(t, is, isVetTool([]string{args}), args)
+	}
+	require.True(t, isVetTool([]string{"-json", "/tmp/x/vet.cfg"}))
+	require.False(t, isVetTool([]string{"migrate", "dir", "a.cfg"}))
+	require.False(t, isVetTool(nil))
+}

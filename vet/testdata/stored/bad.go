@@ -1,0 +1,39 @@
+package stored
+
+import (
+	"context"
+	"io"
+	"math/big"
+
+	"github.com/gendurable/gendurable/dag"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+type hidden struct{ cents int }
+
+type failure struct {
+	Why error
+}
+
+type Loop struct {
+	Next *Loop
+	Done chan int
+}
+
+var (
+	A = fsm.Declare[hidden, string]("a")                  // want `stored: the state: stored.hidden: all fields of stored.hidden are unexported`
+	B = fsm.Declare[string, failure]("b")                 // want `stored: the result: stored.failure.Why: nothing says which type to decode for the interface error`
+	C = fsm.DeclareSignal[func()]("c")                    // want `stored: the payload: func\(\): there is no JSON of func\(\)`
+	D = fsm.Declare[map[string]big.Int, string]("d")      // want `stored: the state: map\[string\]big.Int\[\]: the MarshalJSON of big.Int is a method of the pointer`
+	E = fsm.Declare[Loop, string]("e")                    // want `stored: the state: stored.Loop.Done: there is no JSON of chan int`
+	F = fsm.Declare[[]map[float64]string, io.Reader]("f") // want `stored: the state: .*JSON has no keys of type float64` `stored: the result: io.Reader: nothing says which type`
+	N = fsm.Declare[string, string]("n")
+)
+
+func graph() []fsm.Definition {
+	g := dag.New(N)
+	a := dag.Do(g, "a", dag.In(g), func(context.Context, string) (failure, error) { return failure{}, nil }) // want `stored: the result of the node: stored.failure.Why`
+	list := dag.Do(g, "list", a, func(context.Context, failure) ([]hidden, error) { return nil, nil })       // want `stored: the result of the node: \[\]stored.hidden\[\]: all fields`
+	dag.Each(g, "each", list, func(context.Context, hidden) (string, error) { return "", nil })              // want `stored: the argument of the piece: stored.hidden`
+	return g.Return(dag.In(g))
+}
