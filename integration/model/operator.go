@@ -16,7 +16,7 @@ func (w *World) Redrive(id ID) bool {
 		return false
 	}
 	i.Status, i.EligibleAt, i.Failure, i.FinishedAt = Runnable, w.Now, "", Never
-	i.Attempt, i.Crashes, i.Paused, i.RunPlace = 0, 0, false, ""
+	i.Attempt, i.Crashes, i.Paused, i.RunPlace, i.Retried = 0, 0, false, "", i.Joined
 	if i.Expiry <= w.Now { // otherwise it would fail again at once
 		i.Expiry = Never
 	}
