@@ -121,6 +121,58 @@ func TestPruneSparesAllBelowWhatIsKept(t *testing.T) {
 	require.Equal(t, store.Pruned{Instances: len(want)}, b.prune(aDay))
 }
 
+// What has failed and is kept for one below it, which lives or is kept longer, keeps all below it,
+// however deep: a Restart runs it again. What is done runs no more, and keeps nothing that is due.
+// All goes once nothing below is kept.
+func TestPruneSparesAllBelowWhatIsKeptForAnother(t *testing.T) {
+	b := newBench(t)
+	const child = "round, parent_id, parent_round"
+	for _, kept := range []string{"lives", "its own retention"} {
+		for deep := range 3 {
+			for _, archived := range []bool{false, true} {
+				top := b.ended("failed", 50, "round", "1")
+				done := b.ended("done", 50, "round", "1")
+				other := b.ended("failed", 50, "round", "1")
+				b.ended("done", 45, child, "1, $1, 1", other)
+				b.ended("done", 45, child, "1, $1, 1", done)
+				b.ended("done", 45, child, "1, $1, 0", top) // of an earlier round
+				want := []int64{top, done, b.ended("done", 45, child, "1, $1, 1", top)}
+				below := b.ended("failed", 45, child, "1, $1, 1", top)
+				want = append(want, below, b.ended("done", 44, child, "1, $1, 1", below))
+				under := func(of int64) int64 { // what is kept, so deep below
+					for range deep {
+						of = b.ended("done", 45, child, "1, $1, 0", of)
+						want = append(want, of)
+					}
+					if kept == "lives" {
+						return b.row(child, "1, $1, 0", of)
+					}
+					return b.ended("done", 45, child+", retain", "1, $1, 0, $2", of, []int64{time.Hour.Microseconds() * 500})
+				}
+				keeps := []int64{under(top), under(done)}
+				want = append(want, keeps...)
+				p := aDay
+				p.Limit = 4 // pages end within a family
+				var seen []int64
+				if archived {
+					p.Archive = func(_ context.Context, _ string, ids []int64) error { seen = append(seen, ids...); return nil }
+				}
+				gone := b.prune(p).Instances
+				require.ElementsMatch(t, want, b.left(), "%s, %d below", kept, deep)
+				require.Equal(t, 4, gone)
+				require.Zero(t, b.prune(p).Instances)
+				if archived {
+					require.Len(t, seen, 4, "only what goes is archived")
+				}
+				b.exec(`UPDATE gendurable.gen_durable SET status = 'done', retain = NULL, finished_at = now() - interval '40 hours' WHERE id = ANY($1)`, keeps)
+				for b.prune(p).Instances > 0 { // parents may come in an earlier page than their last child
+				}
+				require.Empty(t, b.left())
+			}
+		}
+	}
+}
+
 // A node that is done stays while one behind it is at its first visit, which reads its result, also
 // where the root has left that round.
 func TestPruneSparesWhatANodeWaitsFor(t *testing.T) {
