@@ -47,9 +47,9 @@ type Pruned struct {
 //
 // An instance goes after its last child. A terminal child of the current round does not go before
 // its parent may go, since the parent's joining step may still be retried, or redriven (T88). So
-// what is kept for its parent keeps all below it; so does what has failed and is kept for one of its
-// children, since a Restart runs all of it again. A node does not go before those behind it have
-// begun, also when its root has left the round: their first visit reads its result.
+// what is kept for its parent keeps all below it; so does what has failed and is kept for one of
+// its children, since a Restart runs all of it again. A node does not go before those behind it
+// have begun, also when its root has left the round: their first visit reads its result.
 func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 	var sum Pruned
 	for _, text := range []*statement{pruneDueSQL, pruneRetainedSQL} {
@@ -107,8 +107,8 @@ var prunable = `
     WHERE e.from_id = g.id))`
 
 // sparedText goes on with a list of CTEs, and returns the condition that a row of the CTE page (id,
-// parent_id, parent_round) is spared although it is prunable: above it, as far up as each is a child
-// of its parent's current round, one has failed that is kept for another below. It looks at the
+// parent_id, parent_round) is spared although it is prunable: above it, as far up as each is a
+// child of its parent's current round, one has failed that is kept for another below. It looks at the
 // uppermost such one of each row of the page, and once at all below that, so a page costs no more
 // than the families of its rows. Of an instance that is done and is kept for a child, the other
 // children may go: nobody runs it again.
