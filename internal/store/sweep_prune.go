@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -37,7 +38,9 @@ type Pruned struct {
 	Expired    int // kept signals that nobody took in time
 	GateKeys   int
 	Kept       map[string]error // queues whose instances were not archived, and why
-	Refused    []int64          // due instances that Postgres would not delete, probably since a table of the host refers to them
+	// Refused are due instances that Postgres would not delete, probably since a table of the host
+	// refers to them, and those whose tombstones it would not delete.
+	Refused []int64
 }
 
 // Prune is one sweep of the GC. It deletes terminal instances that are older than their retention,
@@ -69,21 +72,23 @@ func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 			}
 		}
 	}
-	if err := s.expireKept(ctx, p, &sum); err != nil {
-		return sum, fmt.Errorf("delete kept signals that have expired: %w", err)
-	}
-	if err := s.pruneTombstones(ctx, p, &sum); err != nil {
-		return sum, fmt.Errorf("prune tombstones: %w", err)
-	}
-	if err := s.pruneWindows(ctx, p, &sum); err != nil {
-		return sum, fmt.Errorf("prune windows: %w", err)
-	}
-	if p.Gates {
-		if err := s.pruneGateKeys(ctx, p, &sum); err != nil {
-			return sum, fmt.Errorf("prune keys of gates: %w", err)
+	var errs []error // one table that Postgres refuses to change keeps no other from being swept
+	for _, more := range []struct {
+		doing string
+		prune func(context.Context, PruneParams, *Pruned) error
+		too   bool
+	}{
+		{"delete kept signals that have expired", s.expireKept, true}, {"prune tombstones", s.pruneTombstones, true},
+		{"prune windows", s.pruneWindows, true}, {"prune keys of gates", s.pruneGateKeys, p.Gates},
+	} {
+		if !more.too {
+			continue
+		}
+		if err := more.prune(ctx, p, &sum); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", more.doing, err))
 		}
 	}
-	return sum, nil
+	return sum, errors.Join(errs...)
 }
 
 func (p *PruneParams) cancelled() time.Duration { return cmp.Or(p.Cancelled, p.Failed) }
@@ -108,10 +113,10 @@ var prunable = `
 
 // sparedText goes on with a list of CTEs, and returns the condition that a row of the CTE page (id,
 // parent_id, parent_round) is spared although it is prunable: above it, as far up as each is a
-// child of its parent's current round, one has failed that is kept for another below. It looks at the
-// uppermost such one of each row of the page, and once at all below that, so a page costs no more
-// than the families of its rows. Of an instance that is done and is kept for a child, the other
-// children may go: nobody runs it again.
+// child of its parent's current round, one has failed that is kept for another below. It looks at
+// the uppermost such one of each row of the page, and once at all below that, so a page costs no
+// more than the families of its rows. Of an instance that is done and is kept for a child, the
+// other children may go: nobody runs it again.
 func sparedText() (ctes, spared string) {
 	return `,
 up AS (SELECT page.id, p.id AS top, p.parent_id, p.parent_round, p.failed, 1 AS level FROM page
@@ -227,12 +232,11 @@ func (s *Store) deleteDue(ctx context.Context, p PruneParams, ids []int64, sum *
 }
 
 func (s *Store) narrowDown(ctx context.Context, p PruneParams, ids []int64, sum *Pruned, cause error) (alone bool, err error) {
-	refused := blames(cause)
-	if !refused && !IsLockTimeout(cause) { // a lock on a host's row that refers to ours
+	if !holdsUp(cause) {
 		return false, cause
 	}
 	if len(ids) == 1 {
-		if refused {
+		if !IsLockTimeout(cause) { // that is a lock on a host's row that refers to ours
 			sum.Refused = append(sum.Refused, ids[0])
 		}
 		return true, nil
@@ -268,11 +272,14 @@ func (s *Store) pruneTombstones(ctx context.Context, p PruneParams, sum *Pruned)
 		for more := true; more; {
 			var alone bool
 			var gone int
-			if err := s.sweep(ctx, p, s.stmt(pruneTombstonesSQL, readSwept(&alone, &gone),
-				target, p.Tombstones, p.Limit, s.sweepers())); err != nil {
+			err := s.sweep(ctx, p, s.stmt(pruneTombstonesSQL, readSwept(&alone, &gone),
+				target, p.Tombstones, p.Limit, s.sweepers()))
+			switch {
+			case holdsUp(err):
+				sum.Refused = append(sum.Refused, target)
+			case err != nil:
 				return fmt.Errorf("of instance %d: %w", target, err)
-			}
-			if !alone {
+			case !alone:
 				return nil
 			}
 			sum.Tombstones += gone

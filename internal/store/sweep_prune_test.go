@@ -299,6 +299,31 @@ func TestPruneAlone(t *testing.T) {
 	require.NotContains(t, b.left(), id)
 }
 
+// A trigger of the host that reports a conflict for one row each time keeps no other row from
+// going: neither an instance nor an inbox.
+func TestPruneBesideWhatConflictsEachTime(t *testing.T) {
+	b := newBench(t)
+	b.exec(`CREATE FUNCTION gendurable.conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE USING ERRCODE = '40001'; END $$`)
+	bad := b.ended("done", 31, "", "")
+	for range 20 {
+		b.ended("done", 30, "", "")
+	}
+	stuck, other := b.parked("go"), b.parked("go")
+	require.Less(t, stuck, other)
+	b.exec(`INSERT INTO gendurable.signals (target_id, name, dedup_key, consumed_at)
+		SELECT g.id, 'go', n, now() FROM gendurable.gen_durable g, generate_series(1, 5) n WHERE g.status = 'awaiting_signal'`)
+	b.exec(`CREATE TRIGGER conflict BEFORE DELETE ON gendurable.gen_durable FOR EACH ROW WHEN (old.id = ` + number(bad) + `) EXECUTE FUNCTION gendurable.conflict()`)
+	b.exec(`CREATE TRIGGER conflict BEFORE DELETE ON gendurable.signals FOR EACH ROW WHEN (old.target_id = ` + number(stuck) + `) EXECUTE FUNCTION gendurable.conflict()`)
+	b.exec(`INSERT INTO gendurable.kept_signals (key, name, expires_at) VALUES ('k', 'go', now())`)
+	b.exec(`CREATE TRIGGER conflict BEFORE DELETE ON gendurable.kept_signals FOR EACH ROW EXECUTE FUNCTION gendurable.conflict()`)
+	p := aDay
+	p.Tombstones = 2
+	got, err := b.Prune(t.Context(), p)
+	require.ErrorContains(t, err, "40001", "a kept signal that cannot be deleted is told")
+	require.Equal(t, store.Pruned{Instances: 20, Tombstones: 3, Refused: []int64{bad, stuck}}, got)
+	require.Equal(t, []int64{bad, stuck, other}, b.left())
+}
+
 func TestPruneTombstonesOldestFirst(t *testing.T) {
 	b := newBench(t)
 	many, few := b.parked("go"), b.parked("go")
