@@ -127,7 +127,8 @@ func (a *Admin) Cancel(ctx context.Context, t fsm.Target, options ...VerbOption)
 // nodes which have failed, and a child of a node that has failed are restarted instead: see
 // [Admin.Restart]. Only the id addresses it, unless the scope of its key includes failed.
 //
-// Errors: also ErrUseRestart, within the *[ConflictError]; a *[DuplicateError] where another instance occupies its correlation key by now.
+// Errors: also ErrUseRestart, within the *[ConflictError]; a *[DuplicateError] where another
+// instance occupies its correlation key by now.
 func (a *Admin) Retry(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
 	return a.one(ctx, t, VerbRetry, options)
 }

@@ -37,9 +37,9 @@ var (
 	// ErrConflict is returned by Admin, as a *[ConflictError], when the instance's state does not
 	// allow the verb, or no longer matches [IfUnchanged].
 	ErrConflict = errors.New("gendurable: conflict")
-	// ErrUseRestart is returned by [Admin.Retry] and [Admin.Rewind], within a *[ConflictError], when an
-	// instance belongs to a graph, and only [Admin.Restart] lets that go on: a node; a root at the join
-	// of nodes that have failed; what works for a node that has failed.
+	// ErrUseRestart is returned by [Admin.Retry] and [Admin.Rewind], within a *[ConflictError], when
+	// an instance belongs to a graph, and only [Admin.Restart] lets that go on: a node; a root at the
+	// join of nodes that have failed; what works for a node that has failed.
 	ErrUseRestart = store.ErrUseRestart
 	// ErrLive is returned by [Tx.RequireEnded], as a *[LiveError], when an instance has not ended, and
 	// so by the delete of an entity that a machine drives.

@@ -203,6 +203,14 @@ func (v *Visit[S, R]) Round() Round {
 	return r
 }
 
+// Joins reports whether a round of children joins at this visit, or a portion of a stream. At any
+// other visit Round counts none: before the first ScheduleChildren, after a Next, and where an
+// operator has rewound the instance, whose children have not joined. A Rejoin lets them.
+func (v *Visit[S, R]) Joins() bool {
+	x := v.execution()
+	return x.claim != nil && x.claim.Joins()
+}
+
 func countRound(children []step.Child) (r Round) {
 	for i := range children {
 		switch Status(children[i].Status) {

@@ -209,8 +209,9 @@ var (
 
 // adminText locks instances in ascending id, and returns of each locked row the facts that decide
 // about the verb. What it says of nodes beneath a row that has failed, or above, may have changed
-// while it waited for the row: then a Retry is refused in vain, or does nothing. For a cancel it also locks the parents, whose barriers the cancel settles, and
-// where there may be nodes, what waits for them.
+// while it waited for the row: then a Retry is refused in vain, or does nothing. For a cancel it
+// also locks the parents, whose barriers the cancel settles, and where there may be nodes, what
+// waits for them.
 //
 // $1–$16 and $26 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the
 // caller saw.
