@@ -123,11 +123,12 @@ func (a *Admin) Cancel(ctx context.Context, t fsm.Target, options ...VerbOption)
 // Retry makes a failed instance runnable at the step in which it failed, with what that step saw:
 // state, idempotency keys, awaited signals, TimedOut, children. Attempts and crashes count from 0
 // again, and a deadline in the past is removed. The instance is neither parked again nor paused,
-// and its parent's barrier does not count it a second time. A node of a graph is restarted instead:
-// see [Admin.Restart]. Only the id addresses it, unless the
-// scope of its key includes failed.
+// and its parent's barrier does not count it a second time. A node of a graph, a root that joins
+// nodes which have failed, and a child of a node that has failed are restarted instead: see
+// [Admin.Restart]. Only the id addresses it, unless the scope of its key includes failed.
 //
-// Errors: also a *[DuplicateError] where another instance occupies its correlation key by now.
+// Errors: also ErrUseRestart, within the *[ConflictError]; a *[DuplicateError] where another
+// instance occupies its correlation key by now.
 func (a *Admin) Retry(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
 	return a.one(ctx, t, VerbRetry, options)
 }

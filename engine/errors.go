@@ -37,6 +37,10 @@ var (
 	// ErrConflict is returned by Admin, as a *[ConflictError], when the instance's state does not
 	// allow the verb, or no longer matches [IfUnchanged].
 	ErrConflict = errors.New("gendurable: conflict")
+	// ErrUseRestart is returned by [Admin.Retry] and [Admin.Rewind], within a *[ConflictError], when
+	// an instance belongs to a graph, and only [Admin.Restart] lets that go on: a node; a root at the
+	// join of nodes that have failed; what works for a node that has failed.
+	ErrUseRestart = store.ErrUseRestart
 	// ErrLive is returned by [Tx.RequireEnded], as a *[LiveError], when an instance has not ended, and
 	// so by the delete of an entity that a machine drives.
 	ErrLive = errors.New("gendurable: instance is live")
@@ -107,6 +111,9 @@ func (e *ConflictError) Error() string {
 
 // Is reports whether target is ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
+
+// Unwrap returns why.
+func (e *ConflictError) Unwrap() error { return e.Err }
 
 // VerbError says what is wrong with the input of an operator's verb. Nothing was sent.
 type VerbError struct {

@@ -134,7 +134,7 @@ func (j *Joining) policy() (*step.Join, error) {
 		// A portion of a stream says nothing of the others.
 		if known = len(children) > 0 && j.exec.claim.Portion == nil; known {
 			round := countRound(children)
-			n, out.Seen = round.Left, &step.Seen{Done: round.Done, Failed: round.Failed}
+			n, out.Seen = round.Left, seen(children)
 		}
 	}
 	if j.streams {
@@ -189,7 +189,8 @@ type Round struct {
 
 // Round counts the children of the round that joins at this visit, as [Visit.Children] returns
 // them: as they were when the step was about to run. More may have ended than those that woke it.
-// It counts none at any other visit, and none in a step that reads them itself
+// A child that an operator has retried since it failed counts as failed until it ends again: no
+// join waits for it. It counts none at any other visit, and none in a step that reads them itself
 // ([StepDef.ChildrenOnDemand]). Dropped children are not counted. In a stream, Done and Failed
 // count the portion, and Left counts the children that are yet to be shown, also where the step
 // reads them itself: see [Joining.Stream].
@@ -202,6 +203,14 @@ func (v *Visit[S, R]) Round() Round {
 	return r
 }
 
+// Joins reports whether a round of children joins at this visit, or a portion of a stream. At any
+// other visit Round counts none: before the first ScheduleChildren, after a Next, and where an
+// operator has rewound the instance, whose children have not joined. A Rejoin lets them.
+func (v *Visit[S, R]) Joins() bool {
+	x := v.execution()
+	return x.claim != nil && x.claim.Joins()
+}
+
 func countRound(children []step.Child) (r Round) {
 	for i := range children {
 		switch Status(children[i].Status) {
@@ -210,10 +219,28 @@ func countRound(children []step.Child) (r Round) {
 		case StatusFailed:
 			r.Failed++
 		default:
-			r.Left++
+			if children[i].Retried {
+				r.Failed++
+			} else {
+				r.Left++
+			}
 		}
 	}
 	return r
+}
+
+// seen counts the children as joins do, each as it first ended.
+func seen(children []step.Child) *step.Seen {
+	var s step.Seen
+	for i := range children {
+		switch c := &children[i]; {
+		case c.Retried || c.Status == string(StatusFailed):
+			s.Failed++
+		case c.Status == string(StatusDone):
+			s.Done++
+		}
+	}
+	return &s
 }
 
 // Erase implements [Outcome]. It is for the engine's packages and carries no promise of

@@ -62,10 +62,11 @@ func TestRound(t *testing.T) {
 	})).Erase()
 	claim := &step.Claim{ID: 1, Machine: m.Name, Version: 1, Step: "start", State: json.RawMessage(`{}`), Children: []step.Child{
 		{Machine: "a", Status: "done"}, {Machine: "b", Status: "done"}, {Machine: "a", Status: "failed"}, {Machine: "a", Status: "runnable"},
-		{Machine: "a", Status: "executing"}, {Machine: "b", Status: "awaiting_signal"}, {Machine: "b", Status: "awaiting_children"}}}
+		{Machine: "a", Status: "executing"}, {Machine: "b", Status: "awaiting_signal"}, {Machine: "b", Status: "awaiting_children"},
+		{Machine: "a", Status: "runnable", Retried: true}, {Machine: "a", Status: "done", Retried: true}}}
 	_, err := m.Steps["start"].Run(t.Context(), claim)
 	require.NoError(t, err)
-	require.Equal(t, fsm.Round{Done: 2, Failed: 1, Left: 4}, got)
+	require.Equal(t, fsm.Round{Done: 3, Failed: 2, Left: 4}, got)
 	require.Zero(t, (&cartVisit{}).Round())
 }
 
@@ -75,6 +76,7 @@ func TestRejoin(t *testing.T) {
 	t.Parallel()
 	children := []step.Child{{Status: "done"}, {Status: "failed"}, {Status: "failed"}, {Status: "runnable"}, {Status: "executing"}}
 	seen := &step.Seen{Done: 1, Failed: 2}
+	again := []step.Child{{Status: "done"}, {Status: "done", Retried: true}, {Status: "executing", Retried: true}, {Status: "runnable"}}
 	rejoin := func(v *cartVisit) *fsm.Joining { return v.Rejoin("end", v.State) }
 	for name, c := range map[string]struct {
 		children []step.Child
@@ -87,6 +89,8 @@ func TestRejoin(t *testing.T) {
 		"race, rest":       {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Race().CancelRest() }, &step.Join{Ended: 1, Cancel: true, Seen: seen}, ""},
 		"fail fast, or":    {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).FailFast().Or(paid) }, &step.Join{Failed: 1, Names: []string{"paid"}, Seen: seen}, ""},
 		"timeout":          {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Timeout(time.Hour) }, &step.Join{Timeout: time.Hour, Seen: seen}, ""},
+		"retried":          {again, func(v *cartVisit) *fsm.Joining { return rejoin(v).Race() }, &step.Join{Ended: 1, Seen: &step.Seen{Done: 1, Failed: 2}}, ""},
+		"retried, quorum":  {again, func(v *cartVisit) *fsm.Joining { return rejoin(v).Quorum(2) }, nil, "quorum: 2, at most the number of children that are left, 1"},
 		"not looked":       {nil, func(v *cartVisit) *fsm.Joining { return rejoin(v).Quorum(9) }, &step.Join{Done: 9}, ""},
 		"too many":         {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Quorum(3) }, nil, "quorum: 3, at most the number of children that are left, 2"},
 		"none to be done":  {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Quorum(0) }, nil, "quorum: 0, at least 1"},

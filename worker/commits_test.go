@@ -278,7 +278,7 @@ func TestTransientTroubleNeverReachesAStep(t *testing.T) {
 		}
 		s.start()
 		s.pass(45 * time.Minute)
-		require.Less(t, len(s.db.commits), 2*45*60/3, "it backs off")
+		require.Less(t, len(s.db.commits), 20*45*60/3, "each of them backs off: one may be the cause")
 		s.change(func(w *weather) { w.answers = nil })
 		s.ended(6 * time.Second)
 		for id := int64(1); id <= 20; id++ {
@@ -490,11 +490,17 @@ func TestOutcomesLargerThanABatchGoAlone(t *testing.T) {
 
 // An entry that makes the server itself give up each time must not affect the others in its batch.
 func TestTroubleThatNeverPassesHitsItsOwnEntryOnly(t *testing.T) {
+	for _, code := range []string{"57014", "40001"} { // a statement timeout, or XX000, or out of memory; a trigger that reports a conflict
+		t.Run(code, func(t *testing.T) { neverPasses(t, code) })
+	}
+}
+
+func neverPasses(t *testing.T, code string) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		together(s, 100)
 		s.db.weather.instead = func(verb, _ string, ids []int64) error {
 			if verb == "commit" && slices.Contains(ids, 42) {
-				return refusal("57014") // a statement timeout, or XX000, or out of memory
+				return refusal(code)
 			}
 			return nil
 		}
@@ -507,6 +513,6 @@ func TestTroubleThatNeverPassesHitsItsOwnEntryOnly(t *testing.T) {
 		s.change(func(w *weather) { w.instead = nil })
 		s.ended(time.Minute)
 		require.Len(t, s.witness.runs(42), 1)
-		require.NotEmpty(t, strings.Join(s.journal.saying("57014"), ""))
+		require.NotEmpty(t, strings.Join(s.journal.saying(code), ""))
 	})
 }

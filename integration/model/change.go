@@ -50,7 +50,7 @@ func (w *World) Rewind(id ID, from Copy, step, state string) bool {
 		return false
 	}
 	if failed {
-		i.Paused, i.RunPlace = false, ""
+		i.Paused, i.RunPlace, i.Retried = false, "", i.Joined
 		if i.Expiry <= w.Now {
 			i.Expiry = Never
 		}

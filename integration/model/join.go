@@ -38,29 +38,27 @@ func (w *World) adopt(i *Instance, o *Outcome) {
 
 // rejoin makes an instance wait for the children of its newest round that have not ended, under a
 // policy of its own. Ends since it was woken count for that policy: these histories have no steps
-// that look at the children. A child counts as it first ended, though it has been retried since.
+// that look at the children. A child counts as it first ended, though it has been retried since:
+// then it had failed.
 func (w *World) rejoin(i *Instance, e *Entry) {
 	o := &e.Outcome
 	if o.Kind != Rejoin {
 		return
 	}
-	var size, done, failed, again, unshown int
+	var size, done, failed, unshown int
 	for _, k := range w.Children(i) {
 		if size++; k.Joined && k.Shown == 0 {
 			unshown++
 		}
 		switch {
 		case !k.Joined:
-		case k.Status == Done:
+		case k.Status == Done && !k.Retried:
 			done++
-		case k.Status == Failed:
-			failed++
 		default:
-			again++
+			failed++
 		}
 	}
 	newDone, newFailed := max(done-i.Join.Done, 0), max(failed-i.Join.Failed, 0)
-	failed += again
 	j := Join{Round: i.Visit, Size: size, Done: done, Failed: failed}
 	if o.Policy.Quorum > 0 {
 		j.Quorum = done - newDone + o.Policy.Quorum

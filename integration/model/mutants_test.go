@@ -95,6 +95,7 @@ var mutants = []mutant{
 	{"a deadline without join", "sweep_expire.go", "joiners.add(id, streamed)\n", "_ = streamed\n"},
 	{"a Rejoin counts its batch twice", "commit_join.go", "k.joined <> $2::uuid AND k.status = 'done')", "k.joined IS NOT NULL AND k.status = 'done')"},
 	{"a Rejoin takes what it has not seen as seen", "commit_join.go", "coalesce(u.seen_done, g.join_done, 0)", "u.ok"},
+	{"a retried child is forgotten", "commit_join.go", "greatest(u.bad - coalesce", "greatest(u.bad - 1 - coalesce"},
 	{"a rest is not forgotten", "sweep_rest.go", "WHERE abs(l.round) <> ALL(d.rounds)", "WHERE d.rounds IS NOT NULL"},
 	{"a deadline without promotion", "sweep_reap.go", "case len(keys) > 0 && promote:", "case len(keys) > 1000 && promote:"},
 	{"a deadline locks parents too late", "sweep_expire.go", " AND (SELECT count(*) FROM overdue) > 0", ""},

@@ -191,6 +191,7 @@ func (p *pair) asChild(i *model.Instance) step.Child {
 	return step.Child{
 		ID: p.ids[i.ID], Node: i.Node, Machine: i.Machine.Name, Version: i.Machine.Version, Status: string(i.Status),
 		State: []byte(i.State), Result: result(i.Result), Failure: i.Failure, LastError: i.LastError,
+		Retried: i.Retried,
 	}
 }
 

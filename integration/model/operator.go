@@ -8,20 +8,35 @@ import (
 // Redrive makes a failed instance runnable at its step. The visit stays the same, so that its
 // effects keep their idempotency keys. The instance is neither parked nor paused, nor over its
 // deadline. Its round, its await and its join stay unchanged: a child that has been counted is not
-// counted again. Redrive refuses while another instance occupies the key, and nodes: what was
-// skipped for one would stay so.
+// counted again. Redrive refuses while another instance occupies the key, and what only a Restart
+// of the graph lets go on: nodes, a root that joins nodes which have failed, and children of a node
+// that has failed.
 func (w *World) Redrive(id ID) bool {
 	i := w.Get(id)
-	if i.Node != "" || i.Status != Failed || i.Scope != ScopeNone && w.Occupant(i.Key) != nil && w.Occupant(i.Key) != i {
+	if i.Node != "" || i.Status != Failed || w.joinsFailed(i) || w.worksForFailed(i) || i.Scope != ScopeNone && w.Occupant(i.Key) != nil && w.Occupant(i.Key) != i {
 		return false
 	}
 	i.Status, i.EligibleAt, i.Failure, i.FinishedAt = Runnable, w.Now, "", Never
-	i.Attempt, i.Crashes, i.Paused, i.RunPlace = 0, 0, false, ""
+	i.Attempt, i.Crashes, i.Paused, i.RunPlace, i.Retried = 0, 0, false, "", i.Joined
 	if i.Expiry <= w.Now { // otherwise it would fail again at once
 		i.Expiry = Never
 	}
 	w.operated(i, "retry")
 	return true
+}
+
+// joinsFailed reports whether an instance stands at the join of a graph of which a node is not
+// done, other than one that was skipped as it had to be.
+func (w *World) joinsFailed(i *Instance) bool {
+	return i.Joins() && slices.ContainsFunc(w.Children(i), func(k *Instance) bool {
+		return k.Node != "" && k.Status != Done && (k.Failure != "skipped" || k.Join.Failed == 0)
+	})
+}
+
+// worksForFailed reports whether the parent of an instance is a node that has failed.
+func (w *World) worksForFailed(i *Instance) bool {
+	parent := w.Get(i.Parent)
+	return parent != nil && parent.Node != "" && parent.Status == Failed
 }
 
 // Cancel ends a live instance from outside, whatever it is doing. The claim of an executing one is

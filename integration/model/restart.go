@@ -236,9 +236,15 @@ func (r *restart) await(parent *Instance, set []*Instance) {
 	r.todo = append(r.todo, func() {
 		if parent.Pending += more; parent.Join.Round >= parent.Round {
 			parent.Join.Failed = max(parent.Join.Failed-more, 0)
+			parent.Join.Failures = lowered(parent.Join.Failures, more)
+			parent.Join.Ends = lowered(parent.Join.Ends, more)
 		}
 	})
 }
+
+// lowered is a threshold of a Rejoin when so many of the ends that it contains are void. It stays a
+// threshold: 0 is none.
+func lowered(threshold, by int) int { return min(threshold, max(threshold-by, 1)) }
 
 // round is a round for which a failed instance waits once more.
 type round struct {
@@ -278,7 +284,7 @@ func (r *restart) counted(set []*Instance) {
 	rounds := r.beneath(set)
 	for _, k := range set {
 		r.todo = append(r.todo, func() {
-			if k.Joined = false; k.Node == "" || k.Visit > 0 {
+			if k.Joined, k.Retried = false, false; k.Node == "" || k.Visit > 0 {
 				r.w.runAgain(k, rounds[k])
 			}
 		})

@@ -121,8 +121,9 @@ type Retention struct {
 
 // Prune deletes instances past their retention, with their inboxes, and the oldest tombstones of
 // instances that have too many. A child of its parent's current round stays until the parent is due
-// itself, and those above it, whose joining steps may yet be retried or redriven. A node stays
-// until those behind it have begun. A parent stays until its last child has gone.
+// itself, and those above it, whose joining steps may yet be retried or redriven. So it does while
+// one of these has failed, and is kept for another below it: a Restart runs all of it again. A node
+// stays until those behind it have begun. A parent stays until its last child has gone.
 func (w *World) Prune(keep Retention) (instances, tombstones int) {
 	for {
 		gone := w.first(func(i *Instance) bool { return w.prunable(i, keep) })
@@ -147,7 +148,7 @@ func (w *World) prunable(i *Instance, keep Retention) bool {
 		return false
 	}
 	for c, p := i, w.Get(i.Parent); p != nil && p.Round == c.ParentRound; c, p = p, w.Get(p.Parent) {
-		if !w.expired(p, keep) {
+		if !w.expired(p, keep) || p.Status == Failed && w.keptFor(p.ID, keep) {
 			return false
 		}
 	}
@@ -157,6 +158,13 @@ func (w *World) prunable(i *Instance, keep Retention) bool {
 		}
 	}
 	return w.first(func(c *Instance) bool { return c.Parent == i.ID }) == nil
+}
+
+// keptFor reports whether anything below an instance is kept in its own right.
+func (w *World) keptFor(id ID, keep Retention) bool {
+	return w.first(func(k *Instance) bool {
+		return k.Parent == id && (!w.expired(k, keep) || w.keptFor(k.ID, keep))
+	}) != nil
 }
 
 func (w *World) expired(i *Instance, keep Retention) bool {

@@ -18,6 +18,7 @@ const instancesSQL = `SELECT id, uid, fsm, fsm_version, queue, priority, coalesc
   correlation_scope::text, coalesce(correlation_guard, ''), status::text, step, state::text, coalesce(result::text, ''), eligible_at,
   finished_at, coalesce(failure, ''), coalesce(last_error, ''), attempt, crashes, visit, coalesce(locked_by, ''), claim_token,
   lease_expires_at, awaits, await_deadline, timed_out, coalesce(parent_id, 0), parent_round, depth, joined IS NOT NULL, round,
+  joined IS NOT NULL AND (finished_at IS NULL OR coalesce(joined <> commit_id, false)),
   children_pending, dropped::text, paused, deadline, errors::text, coalesce(labels ->> 'c', ''),
   CASE WHEN place IS NULL THEN '' ELSE gate END, seat IS NOT NULL, CASE WHEN run_place IS NULL THEN '' ELSE run_gate END,
   pick_lane = 4 AND aside_step = step,
@@ -104,7 +105,7 @@ func (p *pair) readInstances(want []*model.Instance) []*model.Instance {
 		)
 		require.NoError(p, rows.Scan(&id, &uid, &i.Machine.Name, &i.Machine.Version, &i.Queue, &i.Priority, &i.PartitionKey, &i.Key, &scope,
 			&guard, &status, &i.Step, &i.State, &i.Result, &eligible, &finished, &i.Failure, &i.LastError, &i.Attempt, &i.Crashes, &i.Visit,
-			&i.Worker, &i.Token, &lease, &i.Awaits, &deadline, &i.TimedOut, &parent, &i.ParentRound, &i.Depth, &i.Joined, &i.Round,
+			&i.Worker, &i.Token, &lease, &i.Awaits, &deadline, &i.TimedOut, &parent, &i.ParentRound, &i.Depth, &i.Joined, &i.Round, &i.Retried,
 			&i.Pending, &dropped, &i.Paused, &expiry, &errors, &i.Label, &i.Place, &i.Seat, &i.RunPlace, &i.Stray,
 			&i.Join.Round, &i.Join.Size, &i.Join.Done, &i.Join.Failed, &i.Join.Quorum, &i.Join.Failures, &i.Join.Ends,
 			&i.Node, &i.Losers, &i.Most, &i.Numbered, &i.Shown))

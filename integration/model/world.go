@@ -136,6 +136,7 @@ type Instance struct {
 	ParentRound int64 // the round of the parent that this child belongs to
 	Depth       int
 	Joined      bool   // it has been counted at its parent's barrier
+	Retried     bool   // an operator has let it run again since, uncounted: for joins it has failed
 	Node        string // its name in its parent's graph; "": it is no node
 
 	Label    string

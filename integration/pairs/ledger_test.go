@@ -22,9 +22,6 @@ type known struct {
 }
 
 var ledger = []known{
-	{"B1, beside", "the GC deletes a child of an instance that has failed and is kept since another child lives",
-		regexp.MustCompile(`^the GC deletes what is needed: its parent is kept for a child \(\d+\)$`),
-		[]string{"join,again/retry/month/853"}},
 	{"B3", "a decision that ends behind its root's end commits without its additions, and a Restart of the root leaves it done",
 		regexp.MustCompile(`^a decision is done without what it added: `),
 		[]string{"graph,grow/none/over/46", "graph,grow/restart/over/586"}},
@@ -37,12 +34,6 @@ var ledger = []known{
 	{"B7", "a skip goes through the claim: it waits for a delay, a gate's rate and a worker",
 		regexp.MustCompile(`^a node that is to be skipped waits: `),
 		[]string{"graph,rate/cancel/fail/384", "failfast,rate/cancel/none/146"}},
-	{"B8", "after a Restart a Rejoin sleeps through ends: the ends that it has counted are fewer by the child that runs again",
-		regexp.MustCompile(`^a race sleeps, and a child has ended that it has not seen: `),
-		[]string{"race,signal/restart/fail/201", "race,signal/restart/fail/620"}},
-	{"a spin", "a child is retried that its parent has counted; a Rejoin then finds nothing to wait for, and Round.Left is not 0: it runs at full speed",
-		regexp.MustCompile(`^it runs on and on: .* (race|stream)\.next .* rejoin$`),
-		[]string{"race,signal/restart/fail/429"}},
 }
 
 // cured are cases that failed by a fault which is cured since, with its number.
@@ -53,6 +44,9 @@ var cured = []struct {
 	{"B1", []string{"join,join/pause/month/836", "join,join,join/none/month/17"}},
 	{"B2", []string{"left,again/edit/month/903", "left,join/edit/month/986"}},
 	{"B9", []string{"graph,race/rewind/none/262", "graph,failfast/rewind/held/592"}},
+	{"B8", []string{"race,signal/restart/fail/201", "race,signal/restart/fail/620"}},
+	{"B1, beside", []string{"join,again/retry/month/853"}},
+	{"a spin", []string{"race,signal/restart/fail/429"}},
 }
 
 // Cases of faults that are cured pass.

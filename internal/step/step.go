@@ -244,6 +244,9 @@ type Child struct {
 	Result    json.RawMessage // nil unless done
 	Failure   string          // "" unless failed
 	LastError string
+	// Retried says that a join has counted its end, as failed, and that an operator has let it run
+	// again since. No join waits for it, or counts it again.
+	Retried bool
 }
 
 // Bytes of the child, as Limits.ChildrenBytes counts them.

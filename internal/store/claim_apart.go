@@ -56,7 +56,7 @@ func (s *Store) claimApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, 
 		some := *p
 		some.Limit, some.Window = max(1, left), max(1, len(ids))
 		got, err := s.claimSome(ctx, conn, &some, ids)
-		if collided(err) {
+		if collided(err) || IsLockTimeout(err) {
 			return nil // with another claim: no row is at fault
 		}
 		if err == nil {

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -327,6 +328,50 @@ func TestANodeIsNotRunByItself(t *testing.T) {
 		if b.status(waiting["y"]) == "awaiting_children" {
 			b.operate(store.Order{Verb: store.Cancel}, waiting["x"])
 			require.Equal(t, "runnable", b.status(waiting["y"]), "to be skipped")
+		}
+	}
+}
+
+// A root is not retried at a join of nodes that have failed, nor a child of a node that has failed:
+// it would do nothing. One that has failed by itself is, as one whose alert was skipped.
+func TestWhatOnlyARestartHelps(t *testing.T) {
+	b := newBench(t)
+	retry := func(id int64) (why error) {
+		got := b.operate(store.Order{Verb: store.Retry}, id)
+		require.Equal(t, 1, len(got.Refused)+len(got.Changed))
+		if len(got.Refused) > 0 {
+			return got.Refused[0].Why
+		}
+		return nil
+	}
+	fail := `UPDATE gendurable.gen_durable SET status = 'failed', failure = $2, finished_at = now(), locked_by = NULL, lease_expires_at = NULL, join_failed = $3,
+		joined = gen_random_uuid() WHERE id = $1`
+	end := `UPDATE gendurable.gen_durable SET status = 'done', finished_at = now(), locked_by = NULL, lease_expires_at = NULL, joined = gen_random_uuid() WHERE id = $1`
+	for name, c := range map[string]struct {
+		b    func(id int64)
+		want error
+	}{
+		"failed":                     {func(id int64) { b.exec(fail, id, "error", 0) }, store.ErrRoot},
+		"lives":                      {func(int64) {}, store.ErrRoot},
+		"skipped, for another":       {func(id int64) { b.exec(fail, id, "skipped", 1) }, nil},
+		"skipped, since it was over": {func(id int64) { b.exec(fail, id, "skipped", 0) }, store.ErrRoot},
+		"done":                       {func(id int64) { b.exec(end, id) }, nil},
+	} {
+		root, ids := b.graph("a b<a")
+		b.exec(end, ids["a"])
+		c.b(ids["b"])
+		b.exec(fail, root, "error", 0)
+		why := retry(root)
+		require.ErrorIs(t, why, c.want, name)
+		require.Equal(t, c.want != nil, errors.Is(why, store.ErrUseRestart), name)
+		b.exec(`UPDATE gendurable.gen_durable SET visit = visit + 1, status = 'failed', failure = 'error', finished_at = now() WHERE id = $1`, root)
+		require.NoError(t, retry(root), "%s: it stands at no join", name)
+
+		piece := b.row("parent_id, parent_round, status, failure, finished_at", "$1, 1, 'failed', 'error', now()", ids["b"])
+		if name == "failed" {
+			require.ErrorIs(t, retry(piece), store.ErrPiece)
+		} else if name == "lives" || name == "done" {
+			require.NoError(t, retry(piece), name)
 		}
 	}
 }

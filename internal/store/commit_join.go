@@ -38,8 +38,10 @@ WHERE g.ctid = l.tid`)
 //
 // The numbers of the policy count the ends that the step has not seen, so that an end between its
 // look at the children and this statement is not slept through. A step that has not looked has seen
-// what its parent had counted when it woke. A child that an operator has retried is not counted
-// again, and is neither left nor an end that the step has not seen.
+// what its parent had counted when it woke. A child counts as it first ended, for the statement and
+// for the step: one that an operator has retried since has failed, whatever it is now, so these
+// counts only grow while the step runs. A Restart takes an end back, but only of a child whose
+// parent waits.
 //
 // The counts are of the whole round, as they are at its first join, so that joinSQL need not know
 // of a Rejoin; the thresholds are those counts and what the policy adds. A Rejoin
@@ -69,9 +71,8 @@ FROM (SELECT t.*, c.* FROM (
     unnest($6::bigint[]) AS us, unnest($7::timestamptz[]) AS at, unnest($8::int[]) AS lo, unnest($9::int[]) AS hi, unnest($11::boolean[]) AS cancels,
     unnest($12::bigint[]) AS round, unnest($13::int[]) AS seen_done, unnest($14::int[]) AS seen_failed,
     unnest($15::int[]) AS stream) t
-  CROSS JOIN LATERAL (SELECT count(*)::int AS size, count(*) FILTER (WHERE k.joined <> $2::uuid AND k.status = 'done')::int AS ok,
-      count(*) FILTER (WHERE k.joined <> $2::uuid AND k.status <> 'done')::int AS bad,
-      count(*) FILTER (WHERE k.joined <> $2::uuid AND k.status = 'failed')::int AS worse,
+  CROSS JOIN LATERAL (SELECT count(*)::int AS size, count(*) FILTER (WHERE NOT `+retriedText("k")+` AND k.joined <> $2::uuid AND k.status = 'done')::int AS ok,
+      count(*) FILTER (WHERE k.joined <> $2::uuid AND (k.status <> 'done' OR `+retriedText("k")+`))::int AS bad,
       count(*) FILTER (WHERE k.joined <> $2::uuid AND k.stream_visit IS NULL)::int AS unshown
     FROM {s}.gen_durable k WHERE k.parent_id = t.id AND k.parent_round = t.round) c OFFSET 0) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $2::uuid OFFSET 0) l
@@ -82,12 +83,19 @@ RETURNING g.queue, g.status = 'runnable'`)
 // nothing to wait for.
 const (
 	freshDone   = `greatest(u.ok - coalesce(u.seen_done, g.join_done, 0), 0)`
-	freshFailed = `greatest(u.worse - coalesce(u.seen_failed, g.join_failed, 0), 0)`
+	freshFailed = `greatest(u.bad - coalesce(u.seen_failed, g.join_failed, 0), 0)`
 	freshEnded  = `CASE WHEN u.stream IS NULL THEN ` + freshDone + ` + ` + freshFailed + ` ELSE u.unshown END`
 	rejoinWakes = `(u.size = u.ok + u.bad OR coalesce(
       ` + freshDone + ` >= u.done OR ` + freshDone + ` + u.size - u.ok - u.bad < u.done
       OR ` + freshFailed + ` >= u.failed OR ` + freshEnded + ` >= u.ended, false))`
 )
+
+// retriedText is the condition that the child is one whose end its parent has counted, or may have,
+// and that an operator's Retry or Rewind has let run again since. Whatever ends a child leaves one
+// mark in joined and in commit_id; a second end leaves another one in commit_id alone.
+func retriedText(child string) string {
+	return `(` + child + `.joined IS NOT NULL AND (` + child + `.finished_at IS NULL OR coalesce(` + child + `.joined <> ` + child + `.commit_id, false)))`
+}
 
 // joinWakes is the condition that the ends of d wake the parent x: all children are in; or the
 // policy's number of them is done, or never will be; or enough of them have failed, or ended.

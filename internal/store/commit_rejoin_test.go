@@ -110,22 +110,111 @@ func TestRejoinBesideTheEndOfAChild(t *testing.T) {
 	}
 }
 
-// A child that an operator retries has been counted: a Rejoin neither waits for it nor takes it for
-// an end that its step has not seen.
+// A child that an operator runs again has been counted, as failed: a Rejoin does not wait for it,
+// and its next end, whichever it is, hides no first end of another one. That holds for each verb,
+// and whether the step has looked before it or behind it.
 func TestRejoinAfterTheRetryOfAChild(t *testing.T) {
 	b := newBench(t)
-	parent, kids := b.woken(4, step.Join{})
-	b.commit(newMark(), false, endOf(kids[0], false))
-	_, err := b.Operate(t.Context(), []int64{kids[0].ID}, &store.Order{Verb: store.Retry, Mark: newMark(), Most: 10})
-	require.NoError(t, err)
-	require.Equal(t, "runnable", b.status(kids[0].ID))
-	for range 2 {
-		b.commit(newMark(), false, rejoinOf(parent, step.Join{Ended: 1, Seen: &step.Seen{Done: 1}}))
-		require.Equal(t, "awaiting_children", b.status(parent.ID))
-		require.Equal(t, "2 1 1", b.counts(parent.ID))
-		b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable' WHERE id = $1`, parent.ID)
-		parent = b.claim().Claims[0]
+	for _, verb := range []store.Verb{store.Retry, store.Restart, store.Rewind} {
+		for _, again := range []string{"runnable", "done", "failed"} {
+			parent, kids := b.woken(4, step.Join{})
+			b.commit(newMark(), false, endOf(kids[0], false))
+			seen := b.seen(parent)
+			require.Equal(t, step.Seen{Done: 1, Failed: 1}, seen)
+			b.runAgain(verb, kids[0].ID)
+			require.Equal(t, seen, b.seen(parent), "it counts as it first ended")
+			if again != "runnable" {
+				require.Empty(t, b.commit(newMark(), false, endOf(b.claimKid(), again == "done")).Queues, "%s, %s", verb, again)
+			}
+			require.Equal(t, again, b.status(kids[0].ID))
+			require.Equal(t, seen, b.seen(parent), "%s, %s: it counts as it first ended", verb, again)
+			for _, join := range []step.Join{{Ended: 1}, {Failed: 1}} {
+				join.Seen = &seen
+				b.commit(newMark(), false, rejoinOf(parent, join))
+				require.Equal(t, "awaiting_children", b.status(parent.ID), "%s, %s: it has nothing new", verb, again)
+				require.Equal(t, "2 1 1", b.counts(parent.ID))
+				b.exec(`UPDATE gendurable.gen_durable SET status = 'executing', locked_by = $2, lease_expires_at = now() + interval '1 hour' WHERE id = $1`,
+					parent.ID, me)
+				parent.Visit++
+			}
+			b.commit(newMark(), false, endOf(kids[1], false))
+			b.commit(newMark(), false, rejoinOf(parent, step.Join{Failed: 1, Seen: &seen}))
+			require.Equal(t, "runnable", b.status(parent.ID), "%s, %s: a child has failed that it has not seen", verb, again)
+			b.exec(`DELETE FROM gendurable.gen_durable`)
+		}
 	}
+}
+
+// A Restart takes back ends that a Rejoin has counted. What wakes the parent then is the next end,
+// as before.
+func TestARestartBeneathARejoin(t *testing.T) {
+	b := newBench(t)
+	for _, join := range []step.Join{{Ended: 1}, {Failed: 1}} {
+		for _, of := range []string{"the child", "the parent"} {
+			for _, looked := range []bool{false, true} {
+				parent, kids := b.woken(5, step.Join{})
+				b.commit(newMark(), false, endOf(kids[0], false), endOf(kids[1], false))
+				if looked {
+					join.Seen = new(b.seen(parent))
+				} else { // it has seen what its parent had counted
+					join.Seen = nil
+					b.exec(`UPDATE gendurable.gen_durable SET join_failed = 2 WHERE id = $1`, parent.ID)
+				}
+				b.commit(newMark(), false, rejoinOf(parent, join))
+				require.Equal(t, "2 1 2", b.counts(parent.ID))
+				if of == "the child" {
+					b.runAgain(store.Restart, kids[0].ID)
+					require.Equal(t, "3 1 1", b.counts(parent.ID))
+				} else {
+					b.runAgain(store.Restart, parent.ID)
+					require.Equal(t, "4 1 0", b.counts(parent.ID))
+				}
+				require.Equal(t, "awaiting_children", b.status(parent.ID))
+				require.Len(t, b.commit(newMark(), false, endOf(kids[2], false)).Queues, 1, "it sleeps through an end")
+				require.Equal(t, "runnable", b.status(parent.ID))
+				b.exec(`DELETE FROM gendurable.gen_durable`)
+			}
+		}
+	}
+}
+
+// runAgain carries out a verb that lets an instance run again. A Rewind is one to the step at which
+// it stands.
+func (b bench) runAgain(verb store.Verb, id int64) {
+	b.t.Helper()
+	o := &store.Order{Verb: verb, Mark: newMark(), Most: 10}
+	if verb == store.Rewind {
+		state := json.RawMessage(b.text(`SELECT state::text FROM gendurable.gen_durable WHERE id = $1`, id))
+		o.Edits = map[int64]store.Edit{id: {Version: 1, Visit: int64(b.number(`SELECT visit FROM gendurable.gen_durable WHERE id = $1`, id)),
+			Old: state, New: state, To: b.text(`SELECT step FROM gendurable.gen_durable WHERE id = $1`, id)}}
+	}
+	got, err := b.Operate(b.t.Context(), []int64{id}, o)
+	require.NoError(b.t, err)
+	require.Empty(b.t, got.Refused)
+}
+
+// claimKid claims the one child that can run.
+func (b bench) claimKid() *step.Claim {
+	b.t.Helper()
+	got := b.claim(func(p *store.ClaimParams) { p.Queue, p.Machines = "kids", []string{"kid/1"} }).Claims
+	require.Len(b.t, got, 1)
+	return got[0]
+}
+
+// seen is what a step sees now of the children of its round.
+func (b bench) seen(parent *step.Claim) (seen step.Seen) {
+	b.t.Helper()
+	children, err := b.round(parent.ID, parent.Round)
+	require.NoError(b.t, err)
+	for _, c := range children {
+		switch {
+		case c.Retried || c.Status == "failed":
+			seen.Failed++
+		case c.Status == "done":
+			seen.Done++
+		}
+	}
+	return seen
 }
 
 // A rest that is due is cancelled though its parent waits for the round again, and the last of it

@@ -110,7 +110,15 @@ var (
 	ErrApplies   = errors.New("the verb does not apply")
 	// ErrNode refuses what would run a node of a graph by itself: what it waits for, or what was
 	// skipped for it, is the graph's.
-	ErrNode = errors.New("it is a node of a graph, which does not run by itself: a restart lets the graph wait for it")
+	ErrNode = fmt.Errorf("it is a node of a graph, which does not run by itself: %w", ErrUseRestart)
+	// ErrRoot refuses the Retry of an instance at a join of nodes that have failed: it would find them
+	// so again.
+	ErrRoot = fmt.Errorf("it joins nodes of a graph that have failed, and would find them so again: %w", ErrUseRestart)
+	// ErrPiece refuses the Retry of what works for a node that has failed: nobody waits for it.
+	ErrPiece = fmt.Errorf("the node of a graph for which it works has failed, and waits for nobody: %w", ErrUseRestart)
+	// ErrUseRestart is part of the errors that a Restart, of a node or of the graph's root, helps
+	// against.
+	ErrUseRestart = errors.New("use restart, of the node or of the root, which lets the graph wait for it")
 )
 
 // Operated reports the effect of an Order.
@@ -190,6 +198,7 @@ type operated struct {
 	holds, still bool
 	joins        bool   // its children join at this visit
 	node, first  bool   // it is a node of a graph, and at its first visit
+	root, piece  bool   // it has failed: at a join of nodes that are not done; beneath a node that has failed
 	facts        string // for the audit
 }
 
@@ -199,8 +208,10 @@ var (
 )
 
 // adminText locks instances in ascending id, and returns of each locked row the facts that decide
-// about the verb. For a cancel it also locks the parents, whose barriers the cancel settles, and
-// where there may be nodes, what waits for them.
+// about the verb. What it says of nodes beneath a row that has failed, or above, may have changed
+// while it waited for the row: then a Retry is refused in vain, or does nothing. For a cancel it
+// also locks the parents, whose barriers the cancel settles, and where there may be nodes, what
+// waits for them.
 //
 // $1–$16 and $26 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the
 // caller saw.
@@ -212,7 +223,12 @@ func adminText(nodes bool) string {
   $20::text IS NULL OR g.status::text = $20 AND g.visit = $21::bigint AND g.attempt = $22::int AND g.crashes = $23::int
     AND g.eligible_at = $24::timestamptz AND g.paused = $25::boolean,
   ` + factsOnly + `::text, g.round <> 0 AND (g.round = g.visit OR coalesce(g.join_round = g.visit, false)),
-  g.node IS NOT NULL, g.visit = 0, g.parent_round < 0
+  g.node IS NOT NULL, g.visit = 0, g.parent_round < 0,
+  CASE WHEN g.status = 'failed' AND g.round > 0 AND (g.round = g.visit OR coalesce(g.join_round = g.visit, false)) THEN EXISTS (
+    SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.node IS NOT NULL AND k.status <> 'done'
+      AND NOT (coalesce(k.failure = 'skipped', false) AND coalesce(k.join_failed > 0, false)) OFFSET 0) ELSE false END,
+  CASE WHEN g.status = 'failed' AND g.parent_id IS NOT NULL THEN EXISTS (
+    SELECT FROM {s}.gen_durable p WHERE p.id = g.parent_id AND p.node IS NOT NULL AND p.status = 'failed' OFFSET 0) ELSE false END
 FROM {s}.gen_durable g
 WHERE g.id = ANY(ARRAY(SELECT unnest($17::bigint[]) UNION SELECT x.parent_id FROM {s}.gen_durable x WHERE $18::boolean AND x.id = ANY($17::bigint[])` + when(nodes, `
   UNION SELECT e.to_id FROM {s}.edges e WHERE $18::boolean AND e.from_id = ANY($17::bigint[])`) + `))
@@ -303,7 +319,7 @@ func readOperated(into map[int64]*operated) func(pgx.Rows) error {
 		for rows.Next() {
 			var r operated
 			if err := rows.Scan(&r.id, &r.status, &r.queue, &r.key, &r.worker, &r.token, &r.depth, &r.child, &r.fits, &r.can, &r.holds, &r.still, &r.facts, &r.joins,
-				&r.node, &r.first, &r.streamed); err != nil {
+				&r.node, &r.first, &r.streamed, &r.root, &r.piece); err != nil {
 				return err
 			}
 			into[r.id] = &r
@@ -328,6 +344,10 @@ func (o *Order) refuses(r *operated, asked bool) error {
 		return ErrApplies
 	case r.node && (o.Verb == Retry || o.Verb == Rewind && (r.first || r.status == "failed") || o.NewKeys && r.first):
 		return ErrNode
+	case r.root && o.Verb == Retry:
+		return ErrRoot
+	case r.piece && o.Verb == Retry:
+		return ErrPiece
 	case o.NewKeys && r.joins:
 		return ErrJoins
 	case o.unprepared(r.id):

@@ -86,11 +86,14 @@ WHERE g.ctid = l.tid AND g.status <> 'done'
 RETURNING g.id`)
 
 // awaitAgainSQL lets rows that wait wait for more: a parent for children that run again, a node for
-// origins that do. A parent under a policy has counted each of these as failed. A quorum of a node
-// counts apart how many are to come.
+// origins that do. A parent under a policy has counted each of these as failed. The thresholds of
+// a Rejoin are such counts and what is to come: they fall with the counts, or the next end would
+// be taken for one that the parent has seen. A quorum of a node counts apart how many are to come.
 // $1 ids $2 how many more $3 they are children $4 how many more of a quorum
 var awaitAgainSQL = named("await again", `UPDATE {s}.gen_durable g SET children_pending = g.children_pending + u.more,
   join_failed = CASE WHEN u.children AND g.join_round >= g.round THEN greatest(g.join_failed - u.more, 0) ELSE g.join_failed END,
+  wake_failed = CASE WHEN u.children AND g.join_round >= g.round THEN g.wake_failed - least(u.more, g.wake_failed - 1) ELSE g.wake_failed END,
+  wake_ended = CASE WHEN u.children AND g.join_round >= g.round THEN g.wake_ended - least(u.more, g.wake_ended - 1) ELSE g.wake_ended END,
   join_size = g.join_size + u.members
 FROM unnest($1::bigint[], $2::int[], $3::boolean[], $4::int[]) AS u(id, more, children, members)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l

@@ -59,10 +59,11 @@ const roundSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.parent_id = $1::big
 func childrenOf(ids, bytes string, asListed bool) string {
 	return `
 SELECT q.id, q.fsm, q.fsm_version, q.status::text, q.state::text, q.result::text, coalesce(q.failure, ''), coalesce(q.last_error, ''),
-  coalesce(q.node, '')
+  coalesce(q.node, ''), q.retried
 FROM (
   SELECT p.*, sum(p.size) OVER (ORDER BY ` + either(asListed, `array_position($1::bigint[], p.id)`, `p.id`) + ` ROWS UNBOUNDED PRECEDING) AS through FROM (
-    SELECT g.id, g.fsm, g.fsm_version, g.status, g.state, g.result, g.failure, g.last_error, g.node, 200 +
+    SELECT g.id, g.fsm, g.fsm_version, g.status, g.state, g.result, g.failure, g.last_error, g.node,
+      ` + retriedText("g") + ` AS retried, 200 +
       pg_column_size(g.state) * CASE WHEN pg_column_compression(g.state) IS NULL THEN 1 ELSE 4 END + coalesce(pg_column_size(g.last_error), 0) +
       coalesce(pg_column_size(g.result) * CASE WHEN pg_column_compression(g.result) IS NULL THEN 1 ELSE 4 END, 0) AS size
     FROM {s}.gen_durable g WHERE g.id = ANY(` + ids + `)) p) q
@@ -76,7 +77,7 @@ var childrenSQL = named("read children", childrenOf(`$1::bigint[]`, `$2::bigint`
 // $1 parent $2 round $3 bytes $4 rows
 var readRoundSQL = named("read round", `WITH r AS MATERIALIZED (`+roundSQL+`)
 SELECT f.*, NULL::bigint[] FROM (`+childrenOf(`ARRAY(SELECT r.id FROM r ORDER BY r.id LIMIT $4::int)`, `$3::bigint`, false)+`) f
-UNION ALL SELECT 0, '', 0, '', NULL, NULL, '', '', '', ARRAY(SELECT r.id FROM r ORDER BY r.id) ORDER BY 1`)
+UNION ALL SELECT 0, '', 0, '', NULL, NULL, '', '', '', false, ARRAY(SELECT r.id FROM r ORDER BY r.id) ORDER BY 1`)
 
 // streamedSQL is childrenSQL for ids in another order than theirs: the order of the ends in a
 // stream.
@@ -142,7 +143,7 @@ func readChildren(into *[]step.Child) func(pgx.Rows) error {
 // scanChild scans a row of childrenOf, and what its statement has behind it.
 func scanChild(rows pgx.Rows, c *step.Child, more ...any) error {
 	var state, result *string
-	into := append([]any{&c.ID, &c.Machine, &c.Version, &c.Status, &state, &result, &c.Failure, &c.LastError, &c.Node}, more...)
+	into := append([]any{&c.ID, &c.Machine, &c.Version, &c.Status, &state, &result, &c.Failure, &c.LastError, &c.Node, &c.Retried}, more...)
 	if err := rows.Scan(into...); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func narrow[T any](things []T, try func([]T) error, culprit func(T, error) Refus
 		todo = todo[:len(todo)-1]
 		switch err := try(next); {
 		case err == nil:
-		case !blames(err):
+		case !holdsUp(err):
 			return refused, err
 		case len(next) == 1:
 			refused = append(refused, culprit(next[0], err))

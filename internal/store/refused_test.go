@@ -47,7 +47,8 @@ func list(ids []int64) (text string) {
 }
 
 // refusals are errors that a host's trigger may raise, and objects that it may miss.
-var refusals = map[string]string{"raised": `RAISE 'no'`, "missing function": `PERFORM missing()`, "right": `RAISE USING ERRCODE = '42501'`}
+var refusals = map[string]string{"raised": `RAISE 'no'`, "missing function": `PERFORM missing()`, "right": `RAISE USING ERRCODE = '42501'`,
+	"conflict": `RAISE USING ERRCODE = '40001'`, "deadlock": `RAISE USING ERRCODE = '40P01'`}
 
 // sweeps are the statements for many rows. Each has a row that it finds, and a function that uses
 // it and returns the number of changed rows and the refused ones.
@@ -107,6 +108,29 @@ func TestSweepsPassOverWhatIsRefused(t *testing.T) {
 				changed, refused := sweep.use(again, 100)
 				require.Equal(t, 7, changed)
 				require.Empty(t, refused)
+			})
+		}
+	}
+}
+
+// So it is where a trigger of the host waits for a lock in vain each time, or is cut off by its
+// time limit, in the sweeps that nobody waits for.
+func TestSweepsPassOverWhatIsHeldUp(t *testing.T) {
+	for name, sweep := range sweeps {
+		for _, code := range []string{"55P03", "57014"} {
+			if name == "claim" { // it may itself wait for another one
+				continue
+			}
+			t.Run(name+"/"+code, func(t *testing.T) {
+				b := newBench(t)
+				bad := b.insert(sweep.row)
+				for range 9 {
+					b.insert(sweep.row)
+				}
+				b.refuse(`RAISE USING ERRCODE = '`+code+`'`, bad)
+				changed, refused := sweep.use(b, 10)
+				require.Equal(t, 9, changed)
+				requireRefused(t, []int64{bad}, refused)
 			})
 		}
 	}

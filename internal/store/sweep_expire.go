@@ -51,7 +51,7 @@ type Expired struct {
 // do not keep it from failing the others (T22).
 func (s *Store) Expire(ctx context.Context, mark string, limit int) (out Expired, err error) {
 	pass := s.apart.expire.ids()
-	if err = s.expire(ctx, &out, false, mark, limit, pass, true); !blames(err) {
+	if err = s.expire(ctx, &out, false, mark, limit, pass, true); !holdsUp(err) {
 		return out, err
 	}
 	var ids []int64

@@ -61,7 +61,7 @@ func (s *Store) HandOver(ctx context.Context) (out Handed, err error) {
 			continue
 		}
 		err := take(keys)
-		if blames(err) {
+		if holdsUp(err) {
 			var refused []Refused
 			refused, err = narrow(keys, take, func(key string, err error) Refused { return Refused{Key: key, Err: err} })
 			out.Refused = append(out.Refused, refused...)

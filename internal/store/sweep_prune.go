@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -37,7 +38,9 @@ type Pruned struct {
 	Expired    int // kept signals that nobody took in time
 	GateKeys   int
 	Kept       map[string]error // queues whose instances were not archived, and why
-	Refused    []int64          // due instances that Postgres would not delete, probably since a table of the host refers to them
+	// Refused are due instances that Postgres would not delete, probably since a table of the host
+	// refers to them, and those whose tombstones it would not delete.
+	Refused []int64
 }
 
 // Prune is one sweep of the GC. It deletes terminal instances that are older than their retention,
@@ -47,18 +50,19 @@ type Pruned struct {
 //
 // An instance goes after its last child. A terminal child of the current round does not go before
 // its parent may go, since the parent's joining step may still be retried, or redriven (T88). So
-// what is kept for its parent keeps all below it. A node does not go before those behind it have
-// begun, also when its root has left the round: their first visit reads its result.
+// what is kept for its parent keeps all below it; so does what has failed and is kept for one of
+// its children, since a Restart runs all of it again. A node does not go before those behind it
+// have begun, also when its root has left the round: their first visit reads its result.
 func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 	var sum Pruned
 	for _, text := range []*statement{pruneDueSQL, pruneRetainedSQL} {
 		var last lastDue // of each of the two, in the order of its index
 		for more := true; more; {
-			page, err := s.due(ctx, p, text, &last)
-			if err != nil {
+			var page []int64
+			var err error
+			if page, more, err = s.due(ctx, p, text, &last); err != nil {
 				return sum, fmt.Errorf("look for instances to prune: %w", err)
 			}
-			more = len(page) == p.Limit
 			alone, err := s.deletePage(ctx, p, page, &sum)
 			if err != nil {
 				return sum, fmt.Errorf("prune %d instances: %w", len(page), err)
@@ -68,21 +72,23 @@ func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 			}
 		}
 	}
-	if err := s.expireKept(ctx, p, &sum); err != nil {
-		return sum, fmt.Errorf("delete kept signals that have expired: %w", err)
-	}
-	if err := s.pruneTombstones(ctx, p, &sum); err != nil {
-		return sum, fmt.Errorf("prune tombstones: %w", err)
-	}
-	if err := s.pruneWindows(ctx, p, &sum); err != nil {
-		return sum, fmt.Errorf("prune windows: %w", err)
-	}
-	if p.Gates {
-		if err := s.pruneGateKeys(ctx, p, &sum); err != nil {
-			return sum, fmt.Errorf("prune keys of gates: %w", err)
+	var errs []error // one table that Postgres refuses to change keeps no other from being swept
+	for _, more := range []struct {
+		doing string
+		prune func(context.Context, PruneParams, *Pruned) error
+		too   bool
+	}{
+		{"delete kept signals that have expired", s.expireKept, true}, {"prune tombstones", s.pruneTombstones, true},
+		{"prune windows", s.pruneWindows, true}, {"prune keys of gates", s.pruneGateKeys, p.Gates},
+	} {
+		if !more.too {
+			continue
+		}
+		if err := more.prune(ctx, p, &sum); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", more.doing, err))
 		}
 	}
-	return sum, nil
+	return sum, errors.Join(errs...)
 }
 
 func (p *PruneParams) cancelled() time.Duration { return cmp.Or(p.Cancelled, p.Failed) }
@@ -105,24 +111,56 @@ var prunable = `
     CROSS JOIN LATERAL (SELECT x.id FROM {s}.gen_durable x WHERE x.id = e.to_id AND x.visit = 0 AND x.finished_at IS NULL OFFSET 0) x
     WHERE e.from_id = g.id))`
 
+// sparedText goes on with a list of CTEs, and returns the condition that a row of the CTE page (id,
+// parent_id, parent_round) is spared although it is prunable: above it, as far up as each is a
+// child of its parent's current round, one has failed that is kept for another below. It looks at
+// the uppermost such one of each row of the page, and once at all below that, so a page costs no
+// more than the families of its rows. Of an instance that is done and is kept for a child, the
+// other children may go: nobody runs it again.
+func sparedText() (ctes, spared string) {
+	return `,
+up AS (SELECT page.id, p.id AS top, p.parent_id, p.parent_round, p.failed, 1 AS level FROM page
+    CROSS JOIN LATERAL (SELECT p.id, p.parent_id, p.parent_round, p.status = 'failed' AS failed FROM {s}.gen_durable p
+      WHERE p.id = page.parent_id AND p.round = page.parent_round OFFSET 0) p
+  UNION ALL SELECT up.id, p.id, p.parent_id, p.parent_round, p.failed, up.level + 1 FROM up
+    CROSS JOIN LATERAL (SELECT p.id, p.parent_id, p.parent_round, p.status = 'failed' AS failed FROM {s}.gen_durable p
+      WHERE p.id = up.parent_id AND p.round = up.parent_round OFFSET 0) p),
+tops AS MATERIALIZED (SELECT DISTINCT ON (up.id) up.id, up.top FROM up WHERE up.failed ORDER BY up.id, up.level DESC),
+spared AS MATERIALIZED (SELECT t.top FROM (SELECT DISTINCT tops.top FROM tops) t WHERE EXISTS (WITH RECURSIVE down AS (
+    SELECT k.id, k.finished_at, k.status, k.failure, k.retain FROM {s}.gen_durable k WHERE k.parent_id = t.top
+    UNION ALL SELECT k.* FROM down CROSS JOIN LATERAL (SELECT k.id, k.finished_at, k.status, k.failure, k.retain
+      FROM {s}.gen_durable k WHERE k.parent_id = down.id OFFSET 0) k)
+  SELECT FROM down WHERE NOT coalesce(down.finished_at < (SELECT now FROM c) - ` + retainedFor("down") + ` * interval '1 microsecond', false)))`,
+		`EXISTS (SELECT FROM tops JOIN spared ON spared.top = tops.top WHERE tops.id = page.id)`
+}
+
+// pageText is a statement that reads a page of due rows: when each was due, its id, and whether it
+// may go. rows selects them as at, id, parent_id, parent_round.
+func pageText(rows string) string {
+	ctes, spared := sparedText()
+	return `WITH RECURSIVE c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+page AS MATERIALIZED (` + rows + `)` + ctes + `
+SELECT page.at, page.id, NOT ` + spared + ` FROM page ORDER BY page.at, page.id`
+}
+
 // pruneDueSQL is the first of two steps. It reads a page of ids from the index of finished rows, in
 // the index's order, after the last row of the page before. least() lets it use that index; the
 // statement passes over rows with the longer retention. $4, $5 end and id of the last page's last
 // row $6 limit
-var pruneDueSQL = named("prune due", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-SELECT g.finished_at, g.id FROM {s}.gen_durable g
+var pruneDueSQL = named("prune due", pageText(`
+SELECT g.finished_at AS at, g.id, g.parent_id, g.parent_round FROM {s}.gen_durable g
 WHERE g.finished_at < (SELECT now FROM c) - least($1::bigint, $2::bigint, $3::bigint) * interval '1 microsecond'
   AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND coalesce(`+ownRetention("g")+`, -1) < 0 AND `+prunable+`
-ORDER BY g.finished_at, g.id LIMIT $6::bigint`)
+ORDER BY g.finished_at, g.id LIMIT $6::bigint`))
 
 // pruneRetainedSQL is pruneDueSQL for rows with a retention of their own. It reads them from an
 // index of when that ends, so it visits only rows that are due, however many others are kept, and
 // for however long. $4 is when the retention of the last page's last row ended, $5 its id, $6 limit
-var pruneRetainedSQL = named("prune due", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-SELECT `+untilText+` AT TIME ZONE 'UTC', g.id FROM {s}.gen_durable g
+var pruneRetainedSQL = named("prune due", pageText(`
+SELECT `+untilText+` AT TIME ZONE 'UTC' AS at, g.id, g.parent_id, g.parent_round FROM {s}.gen_durable g
 WHERE g.finished_at IS NOT NULL AND `+ownRetention("g")+` >= 0 AND `+untilText+` < timezone('UTC', (SELECT now FROM c))
   AND (`+untilText+`, g.id) > (timezone('UTC', $4::timestamptz), $5::bigint) AND `+prunable+`
-ORDER BY `+untilText+`, g.id LIMIT $6::bigint`, "retained")
+ORDER BY `+untilText+`, g.id LIMIT $6::bigint`), "retained")
 
 // lastDue is the last row of a page.
 type lastDue struct {
@@ -130,15 +168,22 @@ type lastDue struct {
 	id int64
 }
 
-func (s *Store) due(ctx context.Context, p PruneParams, text *statement, last *lastDue) ([]int64, error) {
-	var ids []int64
-	read := func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&last.at, &last.id}, func() error { ids = append(ids, last.id); return nil })
+// due reads a page behind last, and returns the ids that may go, and whether the page was full.
+func (s *Store) due(ctx context.Context, p PruneParams, text *statement, last *lastDue) (ids []int64, full bool, err error) {
+	rows := 0
+	read := func(r pgx.Rows) error {
+		var may bool
+		_, err := pgx.ForEachRow(r, []any{&last.at, &last.id, &may}, func() error {
+			if rows++; may {
+				ids = append(ids, last.id)
+			}
+			return nil
+		})
 		return err
 	}
-	err := s.sweep(ctx, p, s.stmt(text, read, micros(p.Done), micros(p.Failed), micros(p.cancelled()),
+	err = s.sweep(ctx, p, s.stmt(text, read, micros(p.Done), micros(p.Failed), micros(p.cancelled()),
 		last.at, last.id, p.Limit))
-	return ids, err
+	return ids, rows == p.Limit, err
 }
 
 // pruneSQL is the second step. It repeats the condition under the lock, since a row may have
@@ -147,15 +192,23 @@ func (s *Store) due(ctx context.Context, p PruneParams, text *statement, last *l
 // it. A later call deletes the parents. The signals go with their targets, by the
 // foreign key; the statement counts those that nobody had consumed. The edges that lead away from a
 // node go with it. $4 ids $5 the sweepers' lock
-var pruneSQL = named("prune", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($5::bigint) AS alone),
+var pruneSQL = named("prune", pruneText())
+
+func pruneText() string {
+	ctes, spared := sparedText()
+	return `WITH RECURSIVE c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($5::bigint) AS alone),
+page AS MATERIALIZED (SELECT g.id, g.parent_id, g.parent_round FROM {s}.gen_durable g
+  WHERE g.id = ANY($4::bigint[]) AND g.parent_id IS NOT NULL AND (SELECT alone FROM c))` + ctes + `,
 l AS MATERIALIZED (
-  SELECT g.id FROM {s}.gen_durable g WHERE g.id = ANY($4::bigint[]) AND (SELECT alone FROM c) AND `+prunable+`
+  SELECT g.id FROM {s}.gen_durable g WHERE g.id = ANY($4::bigint[]) AND (SELECT alone FROM c) AND ` + prunable + `
     AND NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id OFFSET 0)
+    AND g.id <> ALL(ARRAY(SELECT page.id FROM page WHERE ` + spared + `))
   ORDER BY g.id FOR UPDATE SKIP LOCKED),
 d AS (DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(SELECT l.id FROM l)) RETURNING g.id, g.node),
 e AS (DELETE FROM {s}.edges e WHERE e.from_id = ANY(ARRAY(SELECT d.id FROM d WHERE d.node IS NOT NULL)))
 SELECT c.alone, (SELECT count(*) FROM d),
-  (SELECT count(*) FROM {s}.signals s WHERE s.target_id = ANY(ARRAY(SELECT l.id FROM l)) AND s.consumed_at IS NULL) FROM c`)
+  (SELECT count(*) FROM {s}.signals s WHERE s.target_id = ANY(ARRAY(SELECT l.id FROM l)) AND s.consumed_at IS NULL) FROM c`
+}
 
 // deleteDue deletes leaves, then the rows that thereby became leaves, until it finds none. It
 // narrows a failure down to the rows that cannot be deleted, so that these do not keep all the
@@ -179,12 +232,11 @@ func (s *Store) deleteDue(ctx context.Context, p PruneParams, ids []int64, sum *
 }
 
 func (s *Store) narrowDown(ctx context.Context, p PruneParams, ids []int64, sum *Pruned, cause error) (alone bool, err error) {
-	refused := blames(cause)
-	if !refused && !IsLockTimeout(cause) { // a lock on a host's row that refers to ours
+	if !holdsUp(cause) {
 		return false, cause
 	}
 	if len(ids) == 1 {
-		if refused {
+		if !IsLockTimeout(cause) { // that is a lock on a host's row that refers to ours
 			sum.Refused = append(sum.Refused, ids[0])
 		}
 		return true, nil
@@ -220,11 +272,14 @@ func (s *Store) pruneTombstones(ctx context.Context, p PruneParams, sum *Pruned)
 		for more := true; more; {
 			var alone bool
 			var gone int
-			if err := s.sweep(ctx, p, s.stmt(pruneTombstonesSQL, readSwept(&alone, &gone),
-				target, p.Tombstones, p.Limit, s.sweepers())); err != nil {
+			err := s.sweep(ctx, p, s.stmt(pruneTombstonesSQL, readSwept(&alone, &gone),
+				target, p.Tombstones, p.Limit, s.sweepers()))
+			switch {
+			case holdsUp(err):
+				sum.Refused = append(sum.Refused, target)
+			case err != nil:
 				return fmt.Errorf("of instance %d: %w", target, err)
-			}
-			if !alone {
+			case !alone:
 				return nil
 			}
 			sum.Tombstones += gone

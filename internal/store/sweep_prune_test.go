@@ -121,6 +121,61 @@ func TestPruneSparesAllBelowWhatIsKept(t *testing.T) {
 	require.Equal(t, store.Pruned{Instances: len(want)}, b.prune(aDay))
 }
 
+// What has failed and is kept for one below it, which lives or is kept longer, keeps all below it,
+// however deep: a Restart runs it again. What is done runs no more, and keeps nothing that is due.
+// All goes once nothing below is kept.
+func TestPruneSparesAllBelowWhatIsKeptForAnother(t *testing.T) {
+	b := newBench(t)
+	const child = "round, parent_id, parent_round"
+	for _, kept := range []string{"lives", "its own retention"} {
+		for deep := range 3 {
+			for _, archived := range []bool{false, true} {
+				top := b.ended("failed", 50, "round", "1")
+				done := b.ended("done", 50, "round", "1")
+				other := b.ended("failed", 50, "round", "1")
+				b.ended("done", 45, child, "1, $1, 1", other)
+				b.ended("done", 45, child, "1, $1, 1", done)
+				b.ended("done", 45, child, "1, $1, 0", top) // of an earlier round
+				want := []int64{top, done, b.ended("done", 45, child, "1, $1, 1", top)}
+				below := b.ended("failed", 45, child, "1, $1, 1", top)
+				want = append(want, below, b.ended("done", 44, child, "1, $1, 1", below))
+				under := func(of int64) int64 { // what is kept, so deep below
+					for range deep {
+						of = b.ended("done", 45, child, "1, $1, 0", of)
+						want = append(want, of)
+					}
+					if kept == "lives" {
+						return b.row(child, "1, $1, 0", of)
+					}
+					return b.ended("done", 45, child+", retain", "1, $1, 0, $2", of, []int64{time.Hour.Microseconds() * 500})
+				}
+				keeps := []int64{under(top), under(done)}
+				want = append(want, keeps...)
+				p := aDay
+				p.Limit = 4 // pages end within a family
+				var seen []int64
+				if archived {
+					p.Archive = func(_ context.Context, _ string, ids []int64) error { seen = append(seen, ids...); return nil }
+				}
+				gone := b.prune(p).Instances
+				require.ElementsMatch(t, want, b.left(), "%s, %d below", kept, deep)
+				require.Equal(t, 4, gone)
+				require.Zero(t, b.prune(p).Instances)
+				if archived {
+					require.Len(t, seen, 4, "only what goes is archived")
+				}
+				b.exec(`UPDATE gendurable.gen_durable SET status = 'done', retain = NULL, finished_at = now() - interval '40 hours' WHERE id = ANY($1)`, keeps)
+				for left := len(want); left > 0; { // parents may come in an earlier page than their last child
+					gone := b.prune(p).Instances
+					require.Positive(t, gone)
+					left -= gone
+				}
+				require.Empty(t, b.left())
+			}
+		}
+	}
+}
+
 // A node that is done stays while one behind it is at its first visit, which reads its result, also
 // where the root has left that round.
 func TestPruneSparesWhatANodeWaitsFor(t *testing.T) {
@@ -245,6 +300,31 @@ func TestPruneAlone(t *testing.T) {
 	require.NoError(t, stranger.Rollback(t.Context()))
 	require.NoError(t, <-first)
 	require.NotContains(t, b.left(), id)
+}
+
+// A trigger of the host that reports a conflict for one row each time keeps no other row from
+// going: neither an instance nor an inbox.
+func TestPruneBesideWhatConflictsEachTime(t *testing.T) {
+	b := newBench(t)
+	b.exec(`CREATE FUNCTION gendurable.conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE USING ERRCODE = '40001'; END $$`)
+	bad := b.ended("done", 31, "", "")
+	for range 20 {
+		b.ended("done", 30, "", "")
+	}
+	stuck, other := b.parked("go"), b.parked("go")
+	require.Less(t, stuck, other)
+	b.exec(`INSERT INTO gendurable.signals (target_id, name, dedup_key, consumed_at)
+		SELECT g.id, 'go', n, now() FROM gendurable.gen_durable g, generate_series(1, 5) n WHERE g.status = 'awaiting_signal'`)
+	b.exec(`CREATE TRIGGER conflict BEFORE DELETE ON gendurable.gen_durable FOR EACH ROW WHEN (old.id = ` + number(bad) + `) EXECUTE FUNCTION gendurable.conflict()`)
+	b.exec(`CREATE TRIGGER conflict BEFORE DELETE ON gendurable.signals FOR EACH ROW WHEN (old.target_id = ` + number(stuck) + `) EXECUTE FUNCTION gendurable.conflict()`)
+	b.exec(`INSERT INTO gendurable.kept_signals (key, name, expires_at) VALUES ('k', 'go', now())`)
+	b.exec(`CREATE TRIGGER conflict BEFORE DELETE ON gendurable.kept_signals FOR EACH ROW EXECUTE FUNCTION gendurable.conflict()`)
+	p := aDay
+	p.Tombstones = 2
+	got, err := b.Prune(t.Context(), p)
+	require.ErrorContains(t, err, "40001", "a kept signal that cannot be deleted is told")
+	require.Equal(t, store.Pruned{Instances: 20, Tombstones: 3, Refused: []int64{bad, stuck}}, got)
+	require.Equal(t, []int64{bad, stuck, other}, b.left())
 }
 
 func TestPruneTombstonesOldestFirst(t *testing.T) {

@@ -128,7 +128,7 @@ type CrashLimits struct {
 // not keep it from reaping the others (T22).
 func (s *Store) Reap(ctx context.Context, mark string, limits CrashLimits, limit int) (out Reaped, err error) {
 	pass := s.apart.reap.ids()
-	if err = s.reap(ctx, &out, false, mark, limits, limit, pass, true); !blames(err) {
+	if err = s.reap(ctx, &out, false, mark, limits, limit, pass, true); !holdsUp(err) {
 		return out, err
 	}
 	var ids []int64

@@ -120,7 +120,7 @@ const restParents = 100
 func (s *Store) CancelRest(ctx context.Context, mark string, after int64, limit int) (out Rested, err error) {
 	pass := s.apart.rest.ids()
 	var tried []int64
-	if err = s.cancelRest(ctx, &out, losersSQL, mark, after, limit, pass, &tried, true); !blames(err) {
+	if err = s.cancelRest(ctx, &out, losersSQL, mark, after, limit, pass, &tried, true); !holdsUp(err) {
 		return out, err
 	}
 	out = Rested{Last: out.Last, Full: true}

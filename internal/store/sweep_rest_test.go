@@ -184,10 +184,16 @@ func TestRestLeavesToOthers(t *testing.T) {
 
 // T22: a row that Postgres refuses to change is named, and set apart; the others are cancelled.
 func TestRestAroundARowThatCannotChange(t *testing.T) {
+	for _, body := range refusals {
+		t.Run(body, func(t *testing.T) { restAround(t, body) })
+	}
+}
+
+func restAround(t *testing.T, body string) {
 	b := newBench(t)
 	_, children := b.policedParent(5, &step.Join{Ended: 1, Cancel: true})
 	b.commit(newMark(), false, endOf(children[0], true))
-	b.refuse(`RAISE 'no'`, children[2].ID)
+	b.refuse(body, children[2].ID)
 	got, err := b.CancelRest(t.Context(), newMark(), 0, 200)
 	require.NoError(t, err)
 	requireRefused(t, []int64{children[2].ID}, got.Refused)

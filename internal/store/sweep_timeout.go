@@ -38,7 +38,7 @@ type TimedOut struct {
 // change do not keep it from waking the others (T22).
 func (s *Store) TimeOut(ctx context.Context, limit int) (out TimedOut, err error) {
 	pass := s.apart.timeout.ids()
-	if err = s.timeOut(ctx, &out, timeoutSQL, limit, pass); !blames(err) {
+	if err = s.timeOut(ctx, &out, timeoutSQL, limit, pass); !holdsUp(err) {
 		return out, err
 	}
 	var ids []int64

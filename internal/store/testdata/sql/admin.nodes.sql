@@ -12,7 +12,12 @@ SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), coalesce(g.
     AND g.eligible_at = $24::timestamptz AND g.paused = $25::boolean,
   (jsonb_strip_nulls(jsonb_build_object('status', g.status, 'step', g.step, 'visit', g.visit, 'attempt', g.attempt,
   'crashes', g.crashes, 'eligible_at', g.eligible_at, 'paused', g.paused, 'deadline', g.deadline, 'failure', g.failure)))::text, g.round <> 0 AND (g.round = g.visit OR coalesce(g.join_round = g.visit, false)),
-  g.node IS NOT NULL, g.visit = 0, g.parent_round < 0
+  g.node IS NOT NULL, g.visit = 0, g.parent_round < 0,
+  CASE WHEN g.status = 'failed' AND g.round > 0 AND (g.round = g.visit OR coalesce(g.join_round = g.visit, false)) THEN EXISTS (
+    SELECT FROM "gendurable".gen_durable k WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.node IS NOT NULL AND k.status <> 'done'
+      AND NOT (coalesce(k.failure = 'skipped', false) AND coalesce(k.join_failed > 0, false)) OFFSET 0) ELSE false END,
+  CASE WHEN g.status = 'failed' AND g.parent_id IS NOT NULL THEN EXISTS (
+    SELECT FROM "gendurable".gen_durable p WHERE p.id = g.parent_id AND p.node IS NOT NULL AND p.status = 'failed' OFFSET 0) ELSE false END
 FROM "gendurable".gen_durable g
 WHERE g.id = ANY(ARRAY(SELECT unnest($17::bigint[]) UNION SELECT x.parent_id FROM "gendurable".gen_durable x WHERE $18::boolean AND x.id = ANY($17::bigint[])
   UNION SELECT e.to_id FROM "gendurable".edges e WHERE $18::boolean AND e.from_id = ANY($17::bigint[])))

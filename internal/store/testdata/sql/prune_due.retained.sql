@@ -1,5 +1,6 @@
-WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-SELECT (timezone('UTC', g.finished_at) + least(CASE WHEN g.status = 'done'::"gendurable".durable_status THEN g.retain[1] WHEN g.failure = 'cancelled' AND g.retain[3] >= 0 THEN g.retain[3] ELSE g.retain[2] END, 3162240000000000) * interval '00:00:00.000001') AT TIME ZONE 'UTC', g.id FROM "gendurable".gen_durable g
+WITH RECURSIVE c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+page AS MATERIALIZED (
+SELECT (timezone('UTC', g.finished_at) + least(CASE WHEN g.status = 'done'::"gendurable".durable_status THEN g.retain[1] WHEN g.failure = 'cancelled' AND g.retain[3] >= 0 THEN g.retain[3] ELSE g.retain[2] END, 3162240000000000) * interval '00:00:00.000001') AT TIME ZONE 'UTC' AS at, g.id, g.parent_id, g.parent_round FROM "gendurable".gen_durable g
 WHERE g.finished_at IS NOT NULL AND CASE WHEN g.status = 'done'::"gendurable".durable_status THEN g.retain[1] WHEN g.failure = 'cancelled' AND g.retain[3] >= 0 THEN g.retain[3] ELSE g.retain[2] END >= 0 AND (timezone('UTC', g.finished_at) + least(CASE WHEN g.status = 'done'::"gendurable".durable_status THEN g.retain[1] WHEN g.failure = 'cancelled' AND g.retain[3] >= 0 THEN g.retain[3] ELSE g.retain[2] END, 3162240000000000) * interval '00:00:00.000001') < timezone('UTC', (SELECT now FROM c))
   AND ((timezone('UTC', g.finished_at) + least(CASE WHEN g.status = 'done'::"gendurable".durable_status THEN g.retain[1] WHEN g.failure = 'cancelled' AND g.retain[3] >= 0 THEN g.retain[3] ELSE g.retain[2] END, 3162240000000000) * interval '00:00:00.000001'), g.id) > (timezone('UTC', $4::timestamptz), $5::bigint) AND 
   g.finished_at < (SELECT now FROM c) - CASE WHEN coalesce(CASE WHEN g.status = 'done'::"gendurable".durable_status THEN g.retain[1] WHEN g.failure = 'cancelled' AND g.retain[3] >= 0 THEN g.retain[3] ELSE g.retain[2] END, -1) >= 0 THEN least(CASE WHEN g.status = 'done'::"gendurable".durable_status THEN g.retain[1] WHEN g.failure = 'cancelled' AND g.retain[3] >= 0 THEN g.retain[3] ELSE g.retain[2] END, 3162240000000000)
@@ -14,4 +15,18 @@ WHERE g.finished_at IS NOT NULL AND CASE WHEN g.status = 'done'::"gendurable".du
   AND (g.node IS NULL OR NOT EXISTS (SELECT FROM "gendurable".edges e
     CROSS JOIN LATERAL (SELECT x.id FROM "gendurable".gen_durable x WHERE x.id = e.to_id AND x.visit = 0 AND x.finished_at IS NULL OFFSET 0) x
     WHERE e.from_id = g.id))
-ORDER BY (timezone('UTC', g.finished_at) + least(CASE WHEN g.status = 'done'::"gendurable".durable_status THEN g.retain[1] WHEN g.failure = 'cancelled' AND g.retain[3] >= 0 THEN g.retain[3] ELSE g.retain[2] END, 3162240000000000) * interval '00:00:00.000001'), g.id LIMIT $6::bigint
+ORDER BY (timezone('UTC', g.finished_at) + least(CASE WHEN g.status = 'done'::"gendurable".durable_status THEN g.retain[1] WHEN g.failure = 'cancelled' AND g.retain[3] >= 0 THEN g.retain[3] ELSE g.retain[2] END, 3162240000000000) * interval '00:00:00.000001'), g.id LIMIT $6::bigint),
+up AS (SELECT page.id, p.id AS top, p.parent_id, p.parent_round, p.failed, 1 AS level FROM page
+    CROSS JOIN LATERAL (SELECT p.id, p.parent_id, p.parent_round, p.status = 'failed' AS failed FROM "gendurable".gen_durable p
+      WHERE p.id = page.parent_id AND p.round = page.parent_round OFFSET 0) p
+  UNION ALL SELECT up.id, p.id, p.parent_id, p.parent_round, p.failed, up.level + 1 FROM up
+    CROSS JOIN LATERAL (SELECT p.id, p.parent_id, p.parent_round, p.status = 'failed' AS failed FROM "gendurable".gen_durable p
+      WHERE p.id = up.parent_id AND p.round = up.parent_round OFFSET 0) p),
+tops AS MATERIALIZED (SELECT DISTINCT ON (up.id) up.id, up.top FROM up WHERE up.failed ORDER BY up.id, up.level DESC),
+spared AS MATERIALIZED (SELECT t.top FROM (SELECT DISTINCT tops.top FROM tops) t WHERE EXISTS (WITH RECURSIVE down AS (
+    SELECT k.id, k.finished_at, k.status, k.failure, k.retain FROM "gendurable".gen_durable k WHERE k.parent_id = t.top
+    UNION ALL SELECT k.* FROM down CROSS JOIN LATERAL (SELECT k.id, k.finished_at, k.status, k.failure, k.retain
+      FROM "gendurable".gen_durable k WHERE k.parent_id = down.id OFFSET 0) k)
+  SELECT FROM down WHERE NOT coalesce(down.finished_at < (SELECT now FROM c) - CASE WHEN coalesce(CASE WHEN down.status = 'done'::"gendurable".durable_status THEN down.retain[1] WHEN down.failure = 'cancelled' AND down.retain[3] >= 0 THEN down.retain[3] ELSE down.retain[2] END, -1) >= 0 THEN least(CASE WHEN down.status = 'done'::"gendurable".durable_status THEN down.retain[1] WHEN down.failure = 'cancelled' AND down.retain[3] >= 0 THEN down.retain[3] ELSE down.retain[2] END, 3162240000000000)
+    WHEN down.status = 'done' THEN $1::bigint WHEN down.failure = 'cancelled' THEN $3::bigint ELSE $2::bigint END * interval '1 microsecond', false)))
+SELECT page.at, page.id, NOT EXISTS (SELECT FROM tops JOIN spared ON spared.top = tops.top WHERE tops.id = page.id) FROM page ORDER BY page.at, page.id
