@@ -393,7 +393,16 @@ func TestHealthWithoutAConnectionForHeartbeats(t *testing.T) {
 		c.ConnConfig.User, c.ConnConfig.Password = role, "app"
 		c.MinConns, c.MaxConns = conns, conns
 	})
-	e := working(t, pool, rarely, short)
+	cut := make(chan error, 1000)
+	e := working(t, pool, short, func(c *engine.Config) {
+		c.Machines = []fsm.Definition{echoes.Job(func(ctx context.Context, _ string) (string, error) {
+			<-ctx.Done()
+			return "", context.Cause(ctx)
+		})}
+		c.Queues = map[string]engine.Queue{"default": {Concurrency: 1}}
+		c.DrainTimeout = time.Millisecond
+		c.Hooks = []engine.Hooks{{Step: func(_ context.Context, s engine.StepEvent) { cut <- s.CutOff }}}
+	})
 	healthy(t, e, true)
 	require.Eventually(t, func() bool { return pool.Stat().TotalConns() == conns }, 30*time.Second, 10*time.Millisecond)
 	limit := func(n int) {
@@ -407,6 +416,29 @@ func TestHealthWithoutAConnectionForHeartbeats(t *testing.T) {
 	require.Equal(t, 1, ended, "the heartbeat's session has the worker's liveness lock")
 	seen := unready(t, e, engine.ReasonHeartbeat)
 	require.Contains(t, seen[engine.ReasonHeartbeat], "there is no connection left for it")
+
+	// So a step that is longer than that begins again and again. It costs no attempt, and is counted.
+	id, err := e.Insert(t.Context(), echoes.New("x"))
+	require.NoError(t, err)
+	for range 3 {
+		require.ErrorIs(t, <-cut, fsm.ErrLeaseLost)
+	}
+	i, err := e.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Zero(t, i.Attempt+i.Crashes)
+	list, err := e.Errors(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, fsm.AttemptReleased, list[0].Kind)
+	require.GreaterOrEqual(t, list[0].Times, 2, "the third may not have been given back yet")
+	require.Contains(t, list[0].String(), " times in a row)")
+	require.NotEmpty(t, list[0].Worker)
+	causes, err := e.Admin().Why(t.Context(), id)
+	require.NoError(t, err)
+	last := causes[len(causes)-1]
+	require.Equal(t, engine.CauseRepeats, last.Kind, "%v", causes)
+	require.GreaterOrEqual(t, last.Count, 2)
+	require.Greater(t, len(causes), 1, "what it does now, or waits for, comes first")
 	limit(-1)
 	healthy(t, e, true)
 }

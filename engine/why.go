@@ -46,6 +46,7 @@ const (
 	CauseGateRate    CauseKind = "gate rate"    // the rate of Names[0] lets the next begin Until; Count others are in line before it, or more
 	CauseSlots       CauseKind = "slots"        // all Count slots of its queue are taken
 	CauseBehind      CauseKind = "behind"       // Count others of its queue are before it, or more
+	CauseRepeats     CauseKind = "repeats"      // holds nothing back: its step has begun Count times at this visit and lost its process, or was cut off, each time
 	CauseSoon        CauseKind = "soon"         // nothing: whoever serves its queue finds it when it looks next
 )
 
@@ -179,6 +180,9 @@ func (c Cause) String() string {
 			return fmt.Sprintf("%d others of its queue or more are before it", c.Count)
 		}
 		return fmt.Sprintf("%d others of its queue are before it", c.Count)
+	case CauseRepeats:
+		return fmt.Sprintf("its step has begun %d times at this visit, and each time its process was lost, or the engine cut it off: see the errors of its attempts",
+			c.Count)
 	case CauseSoon:
 		return "nothing holds it back: whoever serves its queue finds it when it looks next"
 	}
@@ -288,6 +292,7 @@ func (w *why) ask() {
 		return
 	case fsm.StatusExecuting:
 		w.executing()
+		w.repeats()
 		return
 	case fsm.StatusAwaitingSignal:
 		c := Cause{Kind: CauseSignals, Since: w.row.UpdatedAt, Names: w.row.Awaits}
@@ -307,7 +312,16 @@ func (w *why) ask() {
 	}
 	if w.row.Status == fsm.StatusRunnable {
 		w.runnable()
+		w.repeats()
 	}
+}
+
+// repeats looks whether its step begins again and again.
+func (w *why) repeats() {
+	w.say(func() (Cause, bool) {
+		n := Repeats(w.row)
+		return Cause{Kind: CauseRepeats, Count: n}, n > 1
+	})
 }
 
 func (w *why) executing() {

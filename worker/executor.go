@@ -227,10 +227,14 @@ func (x *execution) follow(t turn) (outcome *step.Commit, over bool) {
 	return nil, false
 }
 
-// release gives the claim back, with attempt, crashes, visit and state unchanged. If the claim is
-// no longer ours, it does nothing.
+// release gives the claim back, with attempt, crashes, visit and state unchanged. A run that had
+// begun is noted with the errors of attempts, since nothing else tells that it did: an instance may
+// begin again and again. If the claim is no longer ours, release does nothing.
 func (x *execution) release() {
 	x.report(nil)
+	if cause := x.f.lost(); cause != nil && x.phase > converting {
+		x.f.claim.CutOff = cause.Error()
+	}
 	if x.fault != "" {
 		x.claims.setAside(x.base, []*flight{x.f}, x.fault, func(*flight) {})
 		return
@@ -265,6 +269,9 @@ func (x *execution) report(o *step.Commit) {
 	}
 	if x.failed != nil {
 		e.Err = x.failed.err
+	}
+	if o == nil && x.phase > converting {
+		e.CutOff = x.f.lost()
 	}
 	tell(x.f.ctx, x.process, x.hooks.step, e)
 }
