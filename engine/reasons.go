@@ -48,7 +48,8 @@ const (
 	ReasonCommit     ReasonKind = "commit"      // commits of outcomes fail
 )
 
-// HealthReason is why an engine is not ready. Its texts name no addresses, no accounts and no errors.
+// HealthReason is why an engine is not ready. Its texts name no addresses, no accounts and no
+// errors.
 type HealthReason struct {
 	Kind ReasonKind `json:"kind"`
 	// Since is when this last was otherwise, as far as the process knows; zero where it does not.

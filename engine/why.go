@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -116,7 +117,7 @@ func (c Cause) String() string {
 		}
 		return what + at(c.Until)
 	}
-	switch c.Kind {
+	switch c.Kind { //nolint:exhaustive // the others are in plainCauses
 	case CauseEnded:
 		return "it ended at " + at(c.Since)
 	case CauseRunning:
@@ -136,16 +137,12 @@ func (c Cause) String() string {
 		return fmt.Sprintf("it awaits %d children since %s: %v", c.Count, at(c.Since), c.IDs)
 	case CauseNodes:
 		return fmt.Sprintf("it waits for %d nodes of its graph since %s: %s", c.Count, at(c.Since), strings.Join(c.Names, ", "))
-	case CausePaused:
-		return "an operator paused it"
 	case CauseUnconverted:
 		return "it " + c.Names[0]
 	case CauseQueuePaused:
 		return "an operator paused its queue at " + at(c.Since)
 	case CauseDelayed:
 		return "it is not due before " + at(c.Until)
-	case CauseNoWorker:
-		return "no live worker serves its queue"
 	case CauseNoMachine:
 		return fmt.Sprintf("of the %d live workers of its queue none registers its machine and version", c.Count)
 	case CauseNoStep:
@@ -183,10 +180,15 @@ func (c Cause) String() string {
 	case CauseRepeats:
 		return fmt.Sprintf("its step has begun %d times at this visit, and each time its process was lost, or the engine cut it off: see the errors of its attempts",
 			c.Count)
-	case CauseSoon:
-		return "nothing holds it back: whoever serves its queue finds it when it looks next"
 	}
-	return string(c.Kind)
+	return cmp.Or(plainCauses[c.Kind], string(c.Kind))
+}
+
+// plainCauses are the sentences of causes without data.
+var plainCauses = map[CauseKind]string{
+	CausePaused:   "an operator paused it",
+	CauseNoWorker: "no live worker serves its queue",
+	CauseSoon:     "nothing holds it back: whoever serves its queue finds it when it looks next",
 }
 
 func (c Cause) who() string {

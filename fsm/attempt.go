@@ -6,9 +6,9 @@ import (
 )
 
 // AttemptError is the error of one attempt of an instance: of a run that was retried, of a run
-// whose process was lost, of runs that the engine cut off, or of the end of the instance. The engine keeps the newest 20, across
-// visits and an operator's Retry, until it collects the instance. Progress clears LastError, but
-// not these.
+// whose process was lost, of runs that the engine cut off, or of the end of the instance. The
+// engine keeps the newest 20, across visits and an operator's Retry, until it collects the
+// instance. Progress clears LastError, but not these.
 type AttemptError struct {
 	At      time.Time   `json:"at"` // on the server's clock
 	Step    string      `json:"step"`

@@ -21,8 +21,8 @@ type Activity struct {
 	LastHeartbeat time.Time `json:"last_heartbeat,omitzero"`
 	// LastCommit is when outcomes were last committed. It is zero before the first.
 	LastCommit time.Time `json:"last_commit,omitzero"`
-	// Failing lists what has not succeeded since it failed. A single failure is nothing to worry about:
-	// everything is tried again.
+	// Failing lists what has not succeeded since it failed. A single failure is nothing to worry
+	// about: everything is tried again.
 	Failing []Failing `json:"failing,omitempty"`
 	// Queues lists the queues of this process by name.
 	Queues []QueueActivity `json:"queues,omitempty"`
