@@ -346,12 +346,12 @@ func (s *server) timeline(ctx context.Context, b *instanceBody, p *portrait) {
 		if b.Cut && e.At.Before(b.Timeline[len(b.Timeline)-1].At) {
 			continue // the history may have it, further back
 		}
-		known := slices.ContainsFunc(b.Timeline, func(t event) bool {
+		known := e.Kind != fsm.AttemptReleased && slices.ContainsFunc(b.Timeline, func(t event) bool {
 			return t.Visit == e.Visit && t.Attempt == e.Attempt && t.Error != ""
 		})
 		if !known {
 			t := engine.Transition{
-				At: e.At, Instance: b.ID, Visit: e.Visit, Kind: string(e.Kind), From: e.Step, Attempt: e.Attempt, Worker: e.Worker, Error: e.Message,
+				At: e.At, Instance: b.ID, Visit: e.Visit, Kind: string(e.Kind), From: e.Step, Attempt: e.Attempt, Worker: e.Worker, Error: e.String(),
 			}
 			b.Timeline = append(b.Timeline, event{Transition: t, Bad: true, Title: string(e.Kind)})
 		}

@@ -27,6 +27,18 @@ func (e *Engine) Errors(ctx context.Context, of fsm.Target) (list []fsm.AttemptE
 	return list, err
 }
 
+// Repeats returns how many runs of an instance's current visit had no outcome: their process was
+// lost, or the engine cut them off. It reads the row alone.
+func Repeats(row *ent.Instance) (runs int) {
+	runs = int(row.Crashes)
+	for _, e := range ErrorsIn(row) {
+		if e.Kind == fsm.AttemptReleased && e.Visit == row.Visit {
+			runs += e.Times
+		}
+	}
+	return runs
+}
+
 // ErrorsIn returns what [Engine.Errors] does, of an instance that was read by the ent client: it
 // sends nothing.
 func ErrorsIn(row *ent.Instance) []fsm.AttemptError { return query.ErrorsIn(row.Errors) }

@@ -19,25 +19,26 @@ type (
 	Activity = worker.Activity
 	// QueueActivity is what this process has claimed of one queue.
 	QueueActivity = worker.QueueActivity
+	// Failing is work with the database that has not succeeded since it failed.
+	Failing = worker.Failing
+	// Doing is work with the database without which a worker is of no use.
+	Doing = worker.Doing
+	// Obstacle says what keeps statements from taking effect.
+	Obstacle = store.Obstacle
 )
 
-const (
-	// HealthTimeout bounds how long [Engine.Health] waits for the database.
-	HealthTimeout = 2 * time.Second
-	// pollStale is how old the last poll of a healthy worker may be: it polls every second, and at
-	// most 5 s apart after errors.
-	pollStale = 30 * time.Second
-)
+// HealthTimeout bounds how long [Engine.Health] waits for the database.
+const HealthTimeout = 2 * time.Second
 
 // Health says whether an engine can do its work, and if not, why. Its JSON form is the body of
 // [HealthHandler].
 type Health struct {
-	// Ready reports whether the engine works, or is a client that is not stopped, the database
-	// answers, and the schema is what this program needs.
-	Ready bool `json:"ready"`
-	// Reasons say why it is not ready, for people. They name no addresses and no accounts.
-	Reasons []string `json:"reasons,omitempty"`
-	State   State    `json:"state"`
+	// Ready reports whether there is no reason against it. A worker that is ready could claim, commit
+	// and extend its leases within the last lease, as far as its own work has shown; a client is not
+	// stopped, and finds a database with the right schema that takes writes.
+	Ready   bool           `json:"ready"`
+	Reasons []HealthReason `json:"reasons,omitempty"` // why it is not ready
+	State   State          `json:"state"`
 	// Database reports whether the database answered within [HealthTimeout].
 	Database bool `json:"database"`
 	// Schema says how the schema compares with what this program needs; "" where the database did not
@@ -61,69 +62,37 @@ func (e *Engine) Activity() Activity {
 // that is not healthy is no error: the only error is the cause of ctx's end, with what is known by
 // then.
 func (e *Engine) Health(ctx context.Context) (Health, error) {
-	h := Health{State: e.State()}
 	asked := time.Now()
 	timed, cancel := context.WithTimeout(ctx, HealthTimeout)
 	defer cancel()
+	readOnly := false
 	err := migrations.Check(timed, e.config.Driver, e.config.Schema)
-	h.Activity = e.Activity()
 	wrong, isSchema := errors.AsType[*migrations.SchemaError](err)
+	if err == nil {
+		readOnly, err = e.store.ReadOnly(timed)
+	}
+	x := examination{worker: e.worker != nil, lease: e.config.Lease, now: time.Now(), readOnly: readOnly}
+	x.Health = Health{State: e.State(), Activity: e.Activity(), Err: err}
 	switch {
 	case err == nil:
-		h.Database, h.Schema = true, migrations.StateCurrent
+		x.Database, x.Schema = true, migrations.StateCurrent
 	case isSchema:
-		h.Database, h.Schema, h.Err = true, wrong.State, err
+		x.Database, x.Schema = true, wrong.State
 	case ctx.Err() != nil:
-		h.Err = err
-		h.Reasons = h.reasons(e.worker != nil, time.Now())
-		return h, context.Cause(ctx)
+		x.conclude()
+		return x.Health, context.Cause(ctx)
 	default:
-		h.Err = err
 		// A pool whose connections are all in use for a while is slow, and no outage, as long as the
 		// engine itself gets through.
-		h.Database = h.LastPoll.After(asked)
+		x.Database = x.LastPoll.After(asked)
+		if pool := e.config.Pool; pool != nil && errors.Is(err, context.DeadlineExceeded) {
+			stat := pool.Stat()
+			x.exhausted = stat.AcquiredConns() >= stat.MaxConns()
+		}
 	}
-	h.Reasons = h.reasons(e.worker != nil, time.Now())
-	h.Ready = len(h.Reasons) == 0
-	return h, nil
-}
-
-// reasons says why an engine is not ready.
-func (h *Health) reasons(isWorker bool, now time.Time) (why []string) {
-	switch {
-	case h.State == StateCreated && isWorker:
-		why = append(why, "not started")
-	case h.State == StateDraining, h.State == StateStopped:
-		why = append(why, string(h.State))
-	}
-	switch {
-	case !h.Database:
-		why = append(why, h.silence())
-	case h.Schema != migrations.StateCurrent && h.Schema != "":
-		why = append(why, "the schema is "+string(h.Schema))
-	}
-	if h.State != StateStarted || !isWorker {
-		return why
-	}
-	if h.LastPoll.IsZero() {
-		return append(why, "no poll has succeeded yet")
-	}
-	if age := now.Sub(h.LastPoll); age > pollStale {
-		why = append(why, fmt.Sprintf("no poll has succeeded for %s", age.Round(time.Second)))
-	}
-	return why
-}
-
-// silence says why the database did not answer, without its words.
-func (h *Health) silence() string {
-	switch {
-	case errors.Is(h.Err, context.DeadlineExceeded):
-		return "the database does not answer in time"
-	case store.Classify(h.Err) == store.FaultConfig:
-		return "the database refuses to show its schema"
-	default:
-		return "the database is not reachable"
-	}
+	x.conclude()
+	x.Ready = len(x.Reasons) == 0
+	return x.Health, nil
 }
 
 // Lag returns, per queue, how long the oldest claimable instance has been due; 0 where none is due.

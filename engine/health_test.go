@@ -3,16 +3,19 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -135,6 +138,13 @@ func healthy(t *testing.T, e *engine.Engine, ready bool) (h engine.Health) {
 	return h
 }
 
+func kinds(h engine.Health) (kinds []engine.ReasonKind) {
+	for _, r := range h.Reasons {
+		kinds = append(kinds, r.Kind)
+	}
+	return kinds
+}
+
 func TestHealthOfAWorker(t *testing.T) {
 	t.Parallel()
 	way, database := wired(t, pgtest.Migrated(t))
@@ -153,7 +163,7 @@ func TestHealthOfAWorker(t *testing.T) {
 	h, err := e.Health(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, engine.Health{
-		Reasons: []string{"not started"}, State: engine.StateCreated, Database: true, Schema: migrations.StateCurrent, Activity: e.Activity(),
+		Reasons: []engine.HealthReason{{Kind: engine.ReasonNotStarted, Seen: "not started", Do: "call Start, and look what it returns"}}, State: engine.StateCreated, Database: true, Schema: migrations.StateCurrent, Activity: e.Activity(),
 	}, h)
 	require.NoError(t, e.Start(t.Context()))
 
@@ -168,7 +178,9 @@ func TestHealthOfAWorker(t *testing.T) {
 
 	way.set(true, false)
 	h = healthy(t, e, false)
-	require.Equal(t, []string{"the database is not reachable"}, h.Reasons)
+	require.Equal(t, []engine.ReasonKind{engine.ReasonDatabase}, kinds(h))
+	require.Equal(t, h.LastPoll, h.Reasons[0].Since)
+	require.NotEmpty(t, h.Reasons[0].Do)
 	require.Error(t, h.Err)
 	require.Equal(t, 1, h.InFlight)
 	way.set(false, false)
@@ -180,7 +192,7 @@ func TestHealthOfAWorker(t *testing.T) {
 	require.Eventually(t, func() bool { a := e.Activity(); return a.InFlight == 0 && a.Queues[0].Running == 0 }, 30*time.Second, time.Millisecond)
 	require.False(t, e.Activity().LastCommit.IsZero())
 	require.NoError(t, e.Stop(t.Context()))
-	require.Equal(t, []string{"stopped"}, healthy(t, e, false).Reasons)
+	require.Equal(t, []engine.ReasonKind{engine.ReasonStopped}, kinds(healthy(t, e, false)))
 }
 
 // A network that swallows is noticed within HealthTimeout, also by those who come while another
@@ -192,7 +204,7 @@ func TestHealthHandler(t *testing.T) {
 	handler := engine.HealthHandler(e)
 	status, body := probed(t, handler, "/ready")
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Equal(t, []any{"not started"}, body["reasons"])
+	require.Equal(t, []any{map[string]any{"kind": "not_started", "seen": "not started", "do": "call Start, and look what it returns"}}, body["reasons"])
 	require.NoError(t, e.Start(t.Context()))
 	require.Eventually(t, func() bool { status, body = probed(t, handler, "/ready"); return status == http.StatusOK }, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, "started", body["state"])
@@ -205,7 +217,7 @@ func TestHealthHandler(t *testing.T) {
 		return status == http.StatusServiceUnavailable
 	},
 		30*time.Second, 10*time.Millisecond)
-	require.Equal(t, []any{"the database does not answer in time"}, body["reasons"])
+	require.Contains(t, fmt.Sprint(body["reasons"]), "the database does not answer in time")
 	idle := engine.HealthHandler(open(t, pgtest.Pool(t, database), rarely))
 	probe := func(handler http.Handler, status *int, body *map[string]any) func(context.Context) error {
 		return func(context.Context) error { *status, *body = probed(t, handler, "/live"); return nil }
@@ -222,7 +234,7 @@ func TestHealthHandler(t *testing.T) {
 	require.NoError(t, e.Stop(t.Context()))
 	status, body = probed(t, handler, "/ready")
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, body["reasons"], "stopped")
+	require.Contains(t, fmt.Sprint(body["reasons"]), "kind:stopped")
 	status, _ = probed(t, handler, "/live")
 	require.Equal(t, http.StatusOK, status)
 }
@@ -237,7 +249,8 @@ func TestHealthOfAClient(t *testing.T) {
 	unmigrated := open(t, pgtest.Pool(t, pgtest.Database(t)))
 	h, err = unmigrated.Health(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"the schema is missing"}, h.Reasons)
+	require.Equal(t, []engine.ReasonKind{engine.ReasonSchema}, kinds(h))
+	require.Contains(t, h.Reasons[0].Do, "migrate up")
 	require.True(t, h.Database)
 
 	over, cancel := context.WithCancelCause(t.Context())
@@ -259,11 +272,175 @@ func TestHealthOfAnExhaustedPool(t *testing.T) {
 	}
 	h, err := e.Health(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"the database does not answer in time"}, h.Reasons)
+	require.Equal(t, []engine.ReasonKind{engine.ReasonPool}, kinds(h))
 	for _, c := range held {
 		c.Release()
 	}
 	require.True(t, healthy(t, e, true).Database)
+}
+
+// A worker whose pool has no connection left for it is not ready, and is again when it has.
+func TestHealthOfAWorkerInAnExhaustedPool(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Migrated(t), func(c *pgxpool.Config) { c.MaxConns = 3 })
+	e := working(t, pool, rarely)
+	healthy(t, e, true)
+	var held []*pgxpool.Conn
+	for range 3 {
+		c, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		held = append(held, c)
+	}
+	h := healthy(t, e, false)
+	require.Equal(t, []engine.ReasonKind{engine.ReasonPool}, kinds(h))
+	require.False(t, h.Reasons[0].Since.IsZero())
+	for _, c := range held {
+		c.Release()
+	}
+	healthy(t, e, true)
+}
+
+// short makes the leases of a worker as short as they may be.
+func short(c *engine.Config) { c.Lease = 3 * time.Second }
+
+// unready asks until an engine is not ready for all of these reasons, and returns what was seen for
+// each. All say since when and what to do.
+func unready(t *testing.T, e *engine.Engine, because ...engine.ReasonKind) (seen map[engine.ReasonKind]string) {
+	t.Helper()
+	var h engine.Health
+	require.Eventually(t, func() bool {
+		var err error
+		h, err = e.Health(t.Context())
+		found := kinds(h)
+		return err == nil && !h.Ready && !slices.ContainsFunc(because, func(k engine.ReasonKind) bool { return !slices.Contains(found, k) })
+	}, time.Minute, 50*time.Millisecond, "not for %v", because)
+	require.True(t, h.Database)
+	seen = map[engine.ReasonKind]string{}
+	for _, r := range h.Reasons {
+		seen[r.Kind] = r.Seen
+		require.NotEmpty(t, r.Do, r.Kind)
+		require.True(t, r.Kind == engine.ReasonReadOnly || !r.Since.IsZero(), r.Kind)
+	}
+	return seen
+}
+
+// A database that takes no writes makes an idle worker unready, and a client: at once by what a
+// session says, and after a lease by what the worker's loops could not do. An outcome that waits is
+// committed when it takes writes again.
+func TestHealthOnAReadOnlyDatabase(t *testing.T) {
+	t.Parallel()
+	database := pgtest.Migrated(t)
+	operator := pgtest.Pool(t, database, func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "off"
+		c.ConnConfig.RuntimeParams["application_name"] = "operator"
+	})
+	set := func(to string) {
+		_, err := operator.Exec(t.Context(), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = `+to+`', current_database()); END $$`)
+		require.NoError(t, err)
+		_, err = operator.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name <> 'operator'`)
+		require.NoError(t, err)
+	}
+	running, gate := make(chan struct{}), make(chan struct{})
+	pool := pgtest.Pool(t, database)
+	e := working(t, pool, short, func(c *engine.Config) {
+		c.Machines = []fsm.Definition{echoes.Job(func(_ context.Context, s string) (string, error) {
+			close(running)
+			<-gate
+			return s, nil
+		})}
+		c.Queues = map[string]engine.Queue{"default": {}}
+	})
+	idle, asking := working(t, pool, rarely, short, func(c *engine.Config) {
+		c.Queues = map[string]engine.Queue{"other": {}}
+	}), open(t, pool)
+	id, err := e.Insert(t.Context(), echoes.New("x"))
+	require.NoError(t, err)
+	<-running
+	healthy(t, e, true)
+	healthy(t, idle, true)
+
+	set("on")
+	unready(t, asking, engine.ReasonReadOnly)
+	seen := unready(t, idle, engine.ReasonReadOnly, engine.ReasonHeartbeat)
+	require.Contains(t, seen[engine.ReasonHeartbeat], "the database takes no writes")
+	close(gate)
+	seen = unready(t, e, engine.ReasonReadOnly, engine.ReasonCommit, engine.ReasonHeartbeat)
+	require.Contains(t, seen[engine.ReasonCommit], "the database takes no writes")
+
+	set("off")
+	healthy(t, e, true)
+	healthy(t, idle, true)
+	healthy(t, asking, true)
+	_, err = echoes.Wait(within(t), e, id)
+	require.NoError(t, err)
+}
+
+// A role's limit of connections leaves none for the heartbeats, while the pool has its own: the
+// worker polls, claims and commits, and yet no claim of it lasts longer than its lease.
+func TestHealthWithoutAConnectionForHeartbeats(t *testing.T) {
+	t.Parallel()
+	database := pgtest.Migrated(t)
+	operator := pgtest.Pool(t, database)
+	role := "limited_" + strings.ReplaceAll(uuid.NewString(), "-", "_")
+	_, err := operator.Exec(t.Context(), `CREATE ROLE `+role+` LOGIN PASSWORD 'app' IN ROLE `+operator.Config().ConnConfig.User)
+	require.NoError(t, err)
+	t.Cleanup(func() { // before the pools close
+		_, _ = operator.Exec(context.Background(), `DROP ROLE `+role)
+	})
+	const conns = 3
+	pool := pgtest.Pool(t, database, func(c *pgxpool.Config) {
+		c.ConnConfig.User, c.ConnConfig.Password = role, "app"
+		c.MinConns, c.MaxConns = conns, conns
+	})
+	cut := make(chan error, 1000)
+	e := working(t, pool, short, func(c *engine.Config) {
+		c.Machines = []fsm.Definition{echoes.Job(func(ctx context.Context, _ string) (string, error) {
+			<-ctx.Done()
+			return "", context.Cause(ctx)
+		})}
+		c.Queues = map[string]engine.Queue{"default": {Concurrency: 1}}
+		c.DrainTimeout = time.Millisecond
+		c.Hooks = []engine.Hooks{{Step: func(_ context.Context, s engine.StepEvent) { cut <- s.CutOff }}}
+	})
+	healthy(t, e, true)
+	require.Eventually(t, func() bool { return pool.Stat().TotalConns() == conns }, 30*time.Second, 10*time.Millisecond)
+	limit := func(n int) {
+		_, err := operator.Exec(t.Context(), fmt.Sprintf(`ALTER ROLE %s CONNECTION LIMIT %d`, role, n))
+		require.NoError(t, err)
+	}
+	limit(conns)
+	ended := 0
+	require.NoError(t, operator.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)) FROM pg_stat_activity a
+		WHERE a.usename = $1 AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'advisory')`, role).Scan(&ended))
+	require.Equal(t, 1, ended, "the heartbeat's session has the worker's liveness lock")
+	seen := unready(t, e, engine.ReasonHeartbeat)
+	require.Contains(t, seen[engine.ReasonHeartbeat], "there is no connection left for it")
+
+	// So a step that is longer than that begins again and again. It costs no attempt, and is counted.
+	id, err := e.Insert(t.Context(), echoes.New("x"))
+	require.NoError(t, err)
+	for range 3 {
+		require.ErrorIs(t, <-cut, fsm.ErrLeaseLost)
+	}
+	i, err := e.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Zero(t, i.Attempt+i.Crashes)
+	list, err := e.Errors(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, fsm.AttemptReleased, list[0].Kind)
+	require.GreaterOrEqual(t, list[0].Times, 2, "the third may not have been given back yet")
+	require.Contains(t, list[0].String(), " times in a row)")
+	require.NotEmpty(t, list[0].Worker)
+	causes, err := e.Admin().Why(t.Context(), id)
+	require.NoError(t, err)
+	last := causes[len(causes)-1]
+	require.Equal(t, engine.CauseRepeats, last.Kind, "%v", causes)
+	require.GreaterOrEqual(t, last.Count, 2)
+	require.Greater(t, len(causes), 1, "what it does now, or waits for, comes first")
+	limit(-1)
+	healthy(t, e, true)
 }
 
 func TestLag(t *testing.T) {

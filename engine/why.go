@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -46,6 +47,7 @@ const (
 	CauseGateRate    CauseKind = "gate rate"    // the rate of Names[0] lets the next begin Until; Count others are in line before it, or more
 	CauseSlots       CauseKind = "slots"        // all Count slots of its queue are taken
 	CauseBehind      CauseKind = "behind"       // Count others of its queue are before it, or more
+	CauseRepeats     CauseKind = "repeats"      // holds nothing back: its step has begun Count times at this visit and lost its process, or was cut off, each time
 	CauseSoon        CauseKind = "soon"         // nothing: whoever serves its queue finds it when it looks next
 )
 
@@ -115,7 +117,7 @@ func (c Cause) String() string {
 		}
 		return what + at(c.Until)
 	}
-	switch c.Kind {
+	switch c.Kind { //nolint:exhaustive // the others are in plainCauses
 	case CauseEnded:
 		return "it ended at " + at(c.Since)
 	case CauseRunning:
@@ -135,16 +137,12 @@ func (c Cause) String() string {
 		return fmt.Sprintf("it awaits %d children since %s: %v", c.Count, at(c.Since), c.IDs)
 	case CauseNodes:
 		return fmt.Sprintf("it waits for %d nodes of its graph since %s: %s", c.Count, at(c.Since), strings.Join(c.Names, ", "))
-	case CausePaused:
-		return "an operator paused it"
 	case CauseUnconverted:
 		return "it " + c.Names[0]
 	case CauseQueuePaused:
 		return "an operator paused its queue at " + at(c.Since)
 	case CauseDelayed:
 		return "it is not due before " + at(c.Until)
-	case CauseNoWorker:
-		return "no live worker serves its queue"
 	case CauseNoMachine:
 		return fmt.Sprintf("of the %d live workers of its queue none registers its machine and version", c.Count)
 	case CauseNoStep:
@@ -179,10 +177,18 @@ func (c Cause) String() string {
 			return fmt.Sprintf("%d others of its queue or more are before it", c.Count)
 		}
 		return fmt.Sprintf("%d others of its queue are before it", c.Count)
-	case CauseSoon:
-		return "nothing holds it back: whoever serves its queue finds it when it looks next"
+	case CauseRepeats:
+		return fmt.Sprintf("its step has begun %d times at this visit, and each time its process was lost, or the engine cut it off: see the errors of its attempts",
+			c.Count)
 	}
-	return string(c.Kind)
+	return cmp.Or(plainCauses[c.Kind], string(c.Kind))
+}
+
+// plainCauses are the sentences of causes without data.
+var plainCauses = map[CauseKind]string{
+	CausePaused:   "an operator paused it",
+	CauseNoWorker: "no live worker serves its queue",
+	CauseSoon:     "nothing holds it back: whoever serves its queue finds it when it looks next",
 }
 
 func (c Cause) who() string {
@@ -288,6 +294,7 @@ func (w *why) ask() {
 		return
 	case fsm.StatusExecuting:
 		w.executing()
+		w.repeats()
 		return
 	case fsm.StatusAwaitingSignal:
 		c := Cause{Kind: CauseSignals, Since: w.row.UpdatedAt, Names: w.row.Awaits}
@@ -307,7 +314,16 @@ func (w *why) ask() {
 	}
 	if w.row.Status == fsm.StatusRunnable {
 		w.runnable()
+		w.repeats()
 	}
+}
+
+// repeats looks whether its step begins again and again.
+func (w *why) repeats() {
+	w.say(func() (Cause, bool) {
+		n := Repeats(w.row)
+		return Cause{Kind: CauseRepeats, Count: n}, n > 1
+	})
 }
 
 func (w *why) executing() {

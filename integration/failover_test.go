@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -299,10 +300,20 @@ func TestAnEngineOnAStandbyWaitsUntilItIsPromoted(t *testing.T) {
 	require.ErrorContains(t, err, "25006")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Equal(t, fsm.StatusRunnable, get(t, eng, id).Status)
+	unready := func(kind engine.ReasonKind) func() bool {
+		return func() bool {
+			h, err := eng.Health(t.Context())
+			return err == nil && !h.Ready && slices.ContainsFunc(h.Reasons, func(r engine.HealthReason) bool { return r.Kind == kind })
+		}
+	}
+	eventually(t, unready(engine.ReasonReadOnly), "its server is a standby, and it says that it could work")
+	eventually(t, unready(engine.ReasonHeartbeat), "it has no heartbeat, and does not say so")
+	eventually(t, unready(engine.ReasonClaim), "it cannot claim, and does not say so")
 
 	require.NoError(t, r.StopImmediate())
 	require.NoError(t, r.standby.Promote(t.Context()))
 	require.Equal(t, 42, result(t, eng, behindMachine, id))
+	eventually(t, func() bool { h, err := eng.Health(t.Context()); return err == nil && h.Ready }, "its server is the primary")
 	require.Equal(t, 1, query[int](t, pgtest.Pool(t, r.standby.URL("")), `SELECT count(*) FROM gendurable.gen_durable`))
 	i := get(t, eng, id)
 	require.Zero(t, i.Attempt+i.Crashes)

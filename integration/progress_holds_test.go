@@ -46,6 +46,27 @@ var holds = []hold{
 		s.crew.open("")
 	}},
 
+	{name: "the parent of more that end than may wait without a slot", slots: 20, begin: family(1500, `priority = 0`)},
+	{name: "children of as many streams as there are slots", slots: 3, begin: streams(3)},
+	{name: "streams that go on, more than there are slots", slots: 2, begin: func(s *stage) {
+		streams(4)(s)
+		for n, id := range s.held { // themselves, too
+			if n%2 == 0 {
+				s.hold(id)
+			}
+		}
+	}},
+	{name: "a child that has ended, by a host that makes sure of it", slots: 3, begin: func(s *stage) {
+		parent := put(s.T, s.pool, "fsm, fsm_version, step, state, status, visit, round, children_pending",
+			"'errand', 1, 'end', '{}', 'awaiting_children', 1, 1, 1")
+		child := func(columns, values string) fsm.ID {
+			return put(s.T, s.pool, "fsm, fsm_version, step, state, depth, parent_round, parent_id"+columns, fmt.Sprintf("'errand', 1, 'start', '{}', 1, 1, %d%s", parent, values))
+		}
+		ended := child(", status, finished_at, joined", ", 'done', now(), gen_random_uuid()")
+		s.beside = append(s.beside, parent, child("", ""))
+		require.NoError(s, s.host.WithPgx(s.transaction()).RequireEnded(s.Context(), ended))
+	}},
+
 	// These sweeps find more held rows than they read at a time.
 	{name: "the parent of many that are over their deadline", slots: 3, begin: family(300, `status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`)},
 	{name: "the parent of many whose leases have expired", slots: 3, begin: family(300, `status = 'executing', locked_by = 'gone', crashes = 5, lease_expires_at = now() - interval '1 minute'`)},
@@ -326,6 +347,21 @@ func family(children int, shape string) func(*stage) {
 		execute(s.T, s.pool, `UPDATE gendurable.gen_durable SET `+shape+` WHERE parent_id = $1`, parent)
 		s.hold(parent)
 		s.held = []fsm.ID{parent}
+	}
+}
+
+// streams inserts parents that are to be shown the end of a child of their stream, by SQL, and
+// holds these children.
+func streams(n int) func(*stage) {
+	return func(s *stage) {
+		for range n {
+			parent := put(s.T, s.pool, "fsm, fsm_version, step, state, visit, round, stream_most, join_round, join_size, join_done, wake_ended",
+				"'errand', 1, 'end', '{}', 1, -1, 10, 1, 1, 1, 1")
+			child := put(s.T, s.pool, "fsm, fsm_version, step, state, depth, parent_id, parent_round, status, finished_at, joined, stream_nth",
+				fmt.Sprintf("'errand', 1, 'start', '{}', 1, %d, -1, 'done', now(), gen_random_uuid(), 1", parent))
+			s.hold(child)
+			s.held = append(s.held, parent)
+		}
 	}
 }
 

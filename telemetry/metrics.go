@@ -46,6 +46,7 @@ type metrics struct {
 	stepDuration metric.Float64Histogram
 	stepErrors   metric.Int64Counter
 	stepCrashed  metric.Int64Counter
+	stepCut      metric.Int64Counter
 
 	batchSize metric.Int64Histogram
 	batchWait metric.Float64Histogram
@@ -66,7 +67,7 @@ type metrics struct {
 
 	callDuration metric.Float64Histogram
 
-	plain, byQueue, byStep, byOutcome, byError, byResult, byVerb, byFailedVerb, bySchedule, byOccurrence, byFailure *labels
+	plain, byQueue, byStep, byOutcome, byCut, byError, byResult, byVerb, byFailedVerb, bySchedule, byOccurrence, byFailure *labels
 }
 
 func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
@@ -96,6 +97,7 @@ func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
 		stepDuration:   duration("step.duration", "Steps that ran, without their commit."),
 		stepErrors:     counter("step.errors", "{error}", "Steps that failed, so that their handler was called."),
 		stepCrashed:    counter("step.crashed", "{execution}", "Executions of visits that had lost their process before."),
+		stepCut:        counter("step.cut", "{execution}", "Executions that the engine cut off before they had an outcome: their visit begins again."),
 		batchSize:      size("batch.size", "{instance}", "Instances of one call of a batch step."),
 		batchWait:      duration("batch.wait", "From the claim of a batch's first instance until there was a slot for the call."),
 		commitDuration: duration("commit.duration", "Commits of batches of outcomes."),
@@ -121,6 +123,7 @@ func (m *metrics) label(common []attribute.KeyValue) {
 	m.byQueue = newLabels(common, keyQueue)
 	m.byStep = newLabels(common, keyMachine, keyStep)
 	m.byOutcome = newLabels(common, keyMachine, keyStep, keyOutcome)
+	m.byCut = newLabels(common, keyMachine, keyStep, keyResult)
 	m.byError = newLabels(common, keyMachine, keyStep, keyErrorType)
 	m.byResult = newLabels(common, keyResult)
 	m.byVerb = newLabels(common, keyVerb)
@@ -210,6 +213,9 @@ func (m *metrics) ran(ctx context.Context, e engine.StepEvent) {
 	if e.Err != nil && e.Outcome != fsm.OutcomeNone {
 		m.stepErrors.Add(ctx, 1, m.byError.of(i.Machine, i.Step, errorType(e.Err)))
 	}
+	if e.CutOff != nil {
+		m.stepCut.Add(ctx, 1, m.byCut.of(i.Machine, i.Step, cutBy(e.CutOff)))
+	}
 	if i.Crashes > 0 {
 		m.stepCrashed.Add(ctx, 1, m.byStep.of(i.Machine, i.Step))
 	}
@@ -248,6 +254,9 @@ func (m *metrics) begin(c *engine.Config) {
 		for _, step := range graph.Steps {
 			m.commitStale.Add(ctx, 0, m.byStep.of(graph.Machine, step.Name))
 			m.stepCrashed.Add(ctx, 0, m.byStep.of(graph.Machine, step.Name))
+			for _, by := range []string{cutByLease, cutByDrain, cutByCancel} {
+				m.stepCut.Add(ctx, 0, m.byCut.of(graph.Machine, step.Name, by))
+			}
 			m.zombies.Add(ctx, 0, m.byStep.of(graph.Machine, step.Name))
 			for _, kind := range []string{"panic", "timeout", otherError} {
 				m.stepErrors.Add(ctx, 0, m.byError.of(graph.Machine, step.Name, kind))
@@ -271,6 +280,24 @@ func (m *metrics) called(ctx context.Context, verb string, took time.Duration, e
 
 // released is the outcome of a step whose claim was given back.
 const released = "released"
+
+// These are the results of step.cut.
+const (
+	cutByLease  = "lease_lost"
+	cutByDrain  = "drained"
+	cutByCancel = "cancelled"
+)
+
+func cutBy(cause error) string {
+	switch {
+	case errors.Is(cause, fsm.ErrDraining):
+		return cutByDrain
+	case errors.Is(cause, fsm.ErrCancelled):
+		return cutByCancel
+	default:
+		return cutByLease
+	}
+}
 
 // otherError is the error.type of all errors without a name of their own, as the semantic
 // conventions demand.

@@ -77,6 +77,7 @@ func measure(t *testing.T) measured {
 	told.Prune(ctx, engine.PruneEvent{Deleted: 5, Unread: 1, Expired: 4})
 	told.Unread(ctx, engine.UnreadEvent{Instance: start, Signals: map[string]int{"paid": 2}})
 	told.Fire(ctx, engine.FireEvent{Schedule: "nightly", Inserted: 2, Missed: 3, Skipped: 1, Late: time.Hour})
+	told.Step(ctx, engine.StepEvent{Instance: fsm.Info{Machine: "checkout", Step: "start"}, CutOff: fsm.ErrLeaseLost})
 	told.Step(ctx, engine.StepEvent{Instance: start, Outcome: fsm.OutcomeStop, Failure: fsm.FailureStopped, Took: time.Millisecond})
 	return m
 }
@@ -214,6 +215,7 @@ func TestValuesOfMetrics(t *testing.T) {
 	require.EqualValues(t, 2, total("gendurable.step.errors", keyErrorType.String("panic")))
 	require.EqualValues(t, 2, total("gendurable.step.errors", keyErrorType.String("_OTHER")))
 	require.EqualValues(t, 1, total("gendurable.step.crashed"))
+	require.EqualValues(t, 1, total("gendurable.step.cut", keyMachine.String("checkout"), keyStep.String("start"), keyResult.String("lease_lost")))
 	require.EqualValues(t, 1, total("gendurable.step.zombies", keyMachine.String("checkout"), keyStep.String("start")))
 	for _, failure := range []fsm.Failure{fsm.FailureStopped, fsm.FailureCrashes, fsm.FailureDeadline, fsm.FailureCancelled} {
 		require.EqualValues(t, 1, total("gendurable.instance.failed", keyFailure.String(string(failure))), failure)
@@ -259,7 +261,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{
 		"gendurable.pick.wanted": 1, "gendurable.pick.claimed": 1, "gendurable.key.contended": 1, "gendurable.step.errors": 3,
-		"gendurable.step.crashed": 1, "gendurable.step.zombies": 1, "gendurable.commit.stale": 1, "gendurable.instance.failed": 7,
+		"gendurable.step.crashed": 1, "gendurable.step.cut": 3, "gendurable.step.zombies": 1, "gendurable.commit.stale": 1, "gendurable.instance.failed": 7,
 		"gendurable.reap.claims": 2, "gendurable.drain.claims": 2, "gendurable.gc.deleted": 1, "gendurable.signal.unread": 3, "gendurable.schedule.occurrences": 3,
 	}, born, "each counter, and for how many sets of attributes")
 }

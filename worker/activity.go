@@ -16,11 +16,14 @@ type Activity struct {
 	// LastPoll is when a poll last succeeded, which a worker attempts every second. It is zero before
 	// the first.
 	LastPoll time.Time `json:"last_poll,omitzero"`
-	// LastHeartbeat is when a heartbeat last succeeded, even if there was no lease to extend. It is
-	// zero before the first.
+	// LastHeartbeat is when a heartbeat last wrote: it extended a lease, or the report of this worker.
+	// It is zero before the first.
 	LastHeartbeat time.Time `json:"last_heartbeat,omitzero"`
 	// LastCommit is when outcomes were last committed. It is zero before the first.
 	LastCommit time.Time `json:"last_commit,omitzero"`
+	// Failing lists what has not succeeded since it failed. A single failure is nothing to worry
+	// about: everything is tried again.
+	Failing []Failing `json:"failing,omitempty"`
 	// Queues lists the queues of this process by name.
 	Queues []QueueActivity `json:"queues,omitempty"`
 }
@@ -46,7 +49,8 @@ type QueueActivity struct {
 // Activity returns what the process is doing. It does not query the database or hold a contended
 // lock for long.
 func (w *Worker) Activity() Activity {
-	a := Activity{InFlight: w.flights.number(), LastPoll: w.last.poll.time(w.process), LastHeartbeat: w.last.heartbeat.time(w.process), LastCommit: w.last.commit.time(w.process)}
+	a := Activity{InFlight: w.flights.number(), LastPoll: w.deeds.poll.time(w.process), LastHeartbeat: w.deeds.heartbeat.time(w.process),
+		LastCommit: w.deeds.commit.time(w.process), Failing: w.failing()}
 	for name, q := range w.queues {
 		a.Queues = append(a.Queues, QueueActivity{
 			Name: name, Running: int(q.shown.running.Load()), Buffered: int(q.shown.buffered.Load()), Waiting: int(q.shown.waiting.Load()),
@@ -56,22 +60,6 @@ func (w *Worker) Activity() Activity {
 	}
 	slices.SortFunc(a.Queues, func(a, b QueueActivity) int { return strings.Compare(a.Name, b.Name) })
 	return a
-}
-
-// last holds the times of the last successes.
-type last struct{ poll, heartbeat, commit moment }
-
-// moment is a time by process.since. Zero means never.
-type moment struct{ atomic.Int64 }
-
-func (m *moment) now(p *process) { m.Store(max(1, int64(p.since()))) }
-
-func (m *moment) time(p *process) time.Time {
-	since := m.Load()
-	if since == 0 {
-		return time.Time{}
-	}
-	return p.began.Add(time.Duration(since))
 }
 
 // shown holds the counts of a queue that others may read: those of its scheduler, as of its last

@@ -63,7 +63,7 @@ func (c *committer) commitBatch(batch []*pending, how attempt) {
 		case err == nil:
 			return
 		case store.Unknown(err):
-			c.trouble("commit", err)
+			c.setBack("commit", err)
 			for _, p := range batch {
 				p.doubt = true
 			}
@@ -89,7 +89,7 @@ func (c *committer) commitBatch(batch []*pending, how attempt) {
 			c.putAside(batch, how, err)
 			return
 		default:
-			c.trouble("commit", err)
+			c.setBack("commit", err)
 			switch {
 			case store.IsLockTimeout(err):
 				c.apart(batch, byLock)
@@ -126,7 +126,7 @@ func (c *committer) putAside(batch []*pending, how attempt, err error) {
 	by := byItself
 	switch {
 	case !store.IsLockTimeout(err):
-		c.trouble("commit", err)
+		c.setBack("commit", err)
 	case how.wait == 0:
 		by = byLock
 	default:
@@ -247,8 +247,18 @@ func distinct(batch []*pending) (first, repeated []*pending) {
 	return first, repeated
 }
 
+// setBack logs a commit that did not succeed, and notes it unless its outcomes may be to blame
+// alone. A right that is missing may be missing for one row only, but nothing speaks for that until
+// another commit succeeds, which ends the note.
+func (c *committer) setBack(doing string, err error) {
+	c.trouble(doing, err)
+	if !store.MayNeverPass(err) || store.Classify(err) == store.FaultConfig {
+		c.deeds.commit.failed(c.process, err)
+	}
+}
+
 func (c *committer) applied(done *store.Committed, took time.Duration) {
-	c.last.commit.now(c.process)
+	c.deeds.commit.succeeded(c.process)
 	c.heard()
 	c.woke(done)
 	tell(c.base, c.process, c.hooks.commit, CommitEvent{Outcomes: len(done.Applied), Took: took})

@@ -154,6 +154,10 @@ func (c *committer) loneOf(p *pending) *lone {
 
 // answer reports the fate of an outcome to its recipient.
 func (c *committer) answer(p *pending, r commitReply) {
+	if p.held != nil && p.held.parent != 0 {
+		c.held.crowds.leaves(p.held.parent)
+		p.held.parent = 0
+	}
 	p.to.answered(r)
 }
 

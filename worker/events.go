@@ -13,6 +13,10 @@ type StepEvent struct {
 	Failure  fsm.Failure     // why the instance failed, if Outcome is fsm.OutcomeStop; otherwise ""
 	Took     time.Duration   // duration of the step alone, without its handler and its commit
 	Err      error           // why the handler was called; nil if it was not
+	// CutOff is why the engine ended a run that had begun, before it had an outcome: fsm.ErrLeaseLost,
+	// fsm.ErrDraining or fsm.ErrCancelled. Nil: it did not. The step runs again, unless the instance
+	// was cancelled.
+	CutOff error
 }
 
 // PickEvent says that a claim was answered.

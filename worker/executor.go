@@ -8,6 +8,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 // executor runs flights in slots.
@@ -60,6 +61,8 @@ type execution struct {
 	final   bool     // the outcome under way is the last resort, which fails with a safe text
 	took    time.Duration
 	rerun   int // how often in a row the step's own transaction failed with an error that may be absent next time
+	// hindered is why the step could not be given what it needs: somebody holds it.
+	hindered *failure
 
 	sent   pending      // the outcome under way
 	before phase        // the phase in which it was decided
@@ -107,6 +110,9 @@ func (x *execution) proceed() (over bool) {
 			outcome = x.decide()
 		}
 		switch {
+		case outcome == nil && x.hindered != nil:
+			x.hinder()
+			return false
 		case outcome == nil:
 			x.release()
 			return true
@@ -162,6 +168,17 @@ func (x *execution) returns() bool {
 		x.f.resumes = nil
 		return false
 	}
+}
+
+// hinder makes the flight wait for what its step needs and somebody holds. It waits as a step whose
+// own transaction met a lock: out of its slot after a few tries, and for as long as it takes. Then
+// the visit is decided anew, from the beginning.
+func (x *execution) hinder() {
+	nothing := store.Entry{Claim: x.f.claim, Commit: &step.Commit{Kind: step.Retry}}
+	t := turn{kind: turnHeld, entry: nothing, failed: x.hindered, innocent: true}
+	x.before, x.hindered = fresh, nil
+	x.f.claim.Children, x.f.claim.Portion = nil, nil
+	x.await(t)
 }
 
 // await makes the committer find out whether a step's own transaction took effect.
@@ -227,10 +244,14 @@ func (x *execution) follow(t turn) (outcome *step.Commit, over bool) {
 	return nil, false
 }
 
-// release gives the claim back, with attempt, crashes, visit and state unchanged. If the claim is
-// no longer ours, it does nothing.
+// release gives the claim back, with attempt, crashes, visit and state unchanged. A run that had
+// begun is noted with the errors of attempts, since nothing else tells that it did: an instance may
+// begin again and again. If the claim is no longer ours, release does nothing.
 func (x *execution) release() {
 	x.report(nil)
+	if cause := x.f.lost(); cause != nil && x.phase > converting {
+		x.f.claim.CutOff = cause.Error()
+	}
 	if x.fault != "" {
 		x.claims.setAside(x.base, []*flight{x.f}, x.fault, func(*flight) {})
 		return
@@ -265,6 +286,9 @@ func (x *execution) report(o *step.Commit) {
 	}
 	if x.failed != nil {
 		e.Err = x.failed.err
+	}
+	if o == nil && x.phase > converting {
+		e.CutOff = x.f.lost()
 	}
 	tell(x.f.ctx, x.process, x.hooks.step, e)
 }

@@ -23,6 +23,7 @@ type heartbeat struct {
 	keys     *keyring
 	line     beater
 	presence store.Presence
+	wrote    bool // the newest heartbeat has extended a lease
 }
 
 func newHeartbeat(p *process, flights *flights, keys *keyring, line beater) *heartbeat {
@@ -45,12 +46,13 @@ func (h *heartbeat) run(ctx context.Context) {
 		var err error
 		if passed, err = h.extend(ctx, all, passed); err != nil {
 			h.trouble("heartbeat", err) // it tries again at the next tick
+			h.deeds.heartbeat.failed(h.process, err)
 			continue
 		}
 		if all {
 			h.register(ctx)
 			next = h.since() + h.config.Heartbeat
-			h.last.heartbeat.now(h.process)
+			h.beaten.Store(int64(h.since()))
 		} else {
 			h.check(ctx)
 		}
@@ -124,6 +126,7 @@ func (h *heartbeat) extend(ctx context.Context, all bool, passed []*flight) ([]*
 
 // beatAll extends the leases of all flights, and returns those whose row someone had locked.
 func (h *heartbeat) beatAll(ctx context.Context) (passed []*flight, err error) {
+	h.wrote = false
 	all := h.flights.all()
 	slices.SortFunc(all, func(a, b *flight) int { return int(a.beat.ID - b.beat.ID) })
 	for some := range slices.Chunk(all, beatMost) {
@@ -141,6 +144,7 @@ func (h *heartbeat) beatAll(ctx context.Context) (passed []*flight, err error) {
 		}
 		h.heard()
 		h.extended(byID, beaten, sent)
+		h.wrote = h.wrote || len(beaten.Extended) > 0
 		h.reportRefused("extend the lease of an instance", beaten.Refused)
 		for _, id := range beaten.Cancelled {
 			byID[id].cancel(fsm.ErrCancelled) // before it is found among the lost ones: the first cause stays

@@ -44,7 +44,8 @@ const (
 // commit (a handler if Postgres refused the outcome, a step whose own transaction was undone) gets
 // a slot again through the queue's buffer.
 type held struct {
-	c *committer
+	c      *committer
+	crowds crowds
 
 	mu      sync.Mutex
 	waiting []*pending
@@ -56,12 +57,13 @@ type held struct {
 
 // hindrance describes why an outcome is not committed yet.
 type hindrance struct {
-	by    hinderer
-	since time.Duration
-	tries int           // tries that failed
-	due   time.Duration // when to try again
-	waits int           // tries that waited for its rows
-	rests time.Duration // when it may wait for them again
+	by     hinderer
+	since  time.Duration
+	parent int64         // for which it waits, maybe, with others: see crowds; 0: none
+	tries  int           // tries that failed
+	due    time.Duration // when to try again
+	waits  int           // tries that waited for its rows
+	rests  time.Duration // when it may wait for them again
 }
 
 type hinderer int
@@ -100,6 +102,10 @@ func (h *held) delay(p *pending, by hinderer, pause time.Duration) {
 	now := h.c.since()
 	if p.held == nil {
 		p.held = &hindrance{since: now}
+	}
+	if by == byRow && p.held.parent == 0 && p.terminal() && p.entry.Claim.Parent != 0 {
+		p.held.parent = p.entry.Claim.Parent
+		h.crowds.joins(p.held.parent, now)
 	}
 	h.mu.Lock()
 	p.held.by, p.held.due = by, now+pause

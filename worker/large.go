@@ -135,15 +135,22 @@ func (x *execution) portion(ctx context.Context) error {
 	return x.show(ctx, x.db.Portion)
 }
 
-// show shows the visit what of says that it is shown of a stream.
+// show shows the visit what of says that it is shown of a stream. If somebody holds a child of the
+// portion, or the instance itself, the flight waits for that out of its slot: see hinder.
 func (x *execution) show(ctx context.Context, of func(context.Context, *step.Claim) (store.Portion, error)) error {
 	c := x.f.claim
 	var p store.Portion
 	if err := x.patiently(ctx, "read what ended of a stream", func(ctx context.Context) (err error) {
-		p, err = of(ctx, c)
+		if p, err = of(ctx, c); store.IsLockTimeout(err) {
+			x.hindered = known(err)
+			return nil
+		}
 		return err
 	}); err != nil {
 		return err
+	}
+	if x.hindered != nil {
+		return x.hindered.safe
 	}
 	if !p.Held {
 		x.f.cancel(fsm.ErrLeaseLost)

@@ -159,6 +159,7 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 		return
 	}
 	s.failures = 0
+	s.picks.succeeded(s.process)
 	s.claimed(r.Claims)
 	s.admit(s.withoutStrays(s.flights.launch(s.queue, r.Claims, r.sent)))
 	s.reportAside(s.name, r.Aside)
@@ -236,4 +237,5 @@ func (s *scheduler) failed(r claimReply) {
 	}
 	s.failures++
 	s.trouble("claim", r.err)
+	s.picks.failed(s.process, r.err)
 }

@@ -43,13 +43,14 @@ func (p *poller) run() {
 		if err := p.poll(idle); err != nil {
 			failures++
 			p.trouble("poll", err)
+			p.deeds.poll.failed(p.process, err)
 			if !p.pause(pace.Backoff(failures, 250*time.Millisecond, 5*time.Second)) {
 				return
 			}
 			continue
 		}
 		failures = 0
-		p.last.poll.now(p.process)
+		p.deeds.poll.succeeded(p.process)
 	}
 }
 

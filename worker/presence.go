@@ -12,7 +12,8 @@ import (
 // their statements may take, if that is longer.
 const presentFor = 3
 
-// register registers this worker. Nothing depends on it, so an error is only logged.
+// register registers this worker. No promise depends on it, so an error is only logged. It is the
+// write by which a worker without claims knows that its heartbeats would extend a lease.
 func (h *heartbeat) register(ctx context.Context) {
 	p := h.presence
 	p.Draining = h.isDraining()
@@ -20,8 +21,14 @@ func (h *heartbeat) register(ctx context.Context) {
 	defer cancel()
 	if err := h.line.Present(timed, &p); err != nil {
 		h.trouble("register", err)
+		if h.wrote {
+			h.deeds.heartbeat.succeeded(h.process)
+		} else {
+			h.deeds.heartbeat.failed(h.process, err)
+		}
 		return
 	}
+	h.deeds.heartbeat.succeeded(h.process)
 	h.heard()
 }
 

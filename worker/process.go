@@ -35,7 +35,8 @@ type process struct {
 	gates     gates
 	throttles throttles
 	outages   outages
-	last      last
+	deeds     deeds
+	beaten    atomic.Int64 // when the newest heartbeat met no error, by since
 	quiet     quiet
 	restDue   chan struct{} // a join does not wait for children any more that are to be cancelled then
 

@@ -31,6 +31,7 @@ type queue struct {
 	entered atomic.Bool  // instances were inserted as claimed since the poller looked
 	doubt   atomic.Bool  // an insert without an answer may have claimed instances
 	urgent  atomic.Int64 // priority of the most urgent buffered claim; MaxInt64: none
+	picks   deed
 	shown   shown
 }
 

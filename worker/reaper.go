@@ -91,6 +91,6 @@ func (r *reaper) reap() error {
 // either.
 func (r *reaper) holdsOff(up time.Duration) bool {
 	long := 2 * r.config.Heartbeat
-	beaten := r.since() - time.Duration(r.last.heartbeat.Load())
+	beaten := r.since() - time.Duration(r.beaten.Load())
 	return up < long || r.reached() < long || beaten >= long
 }

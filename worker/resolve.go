@@ -28,6 +28,7 @@ func (c *committer) resolve(batch []*pending, wait time.Duration) (current []*pe
 		cancel()
 		switch {
 		case err == nil:
+			c.deeds.commit.succeeded(c.process) // it has locked rows, which takes what a commit takes
 			return append(current, c.decide(batch, verdicts)...)
 		case wait > 0 && store.IsLockTimeout(err):
 			c.putAside(batch, attempt{wait: wait}, err)

@@ -61,7 +61,7 @@ func (x *execution) transact(o *step.Commit) turn {
 		switch {
 		case err != nil && !t.Begun:
 			if x.f.ctx.Err() == nil {
-				x.trouble("begin a step's transaction", err)
+				x.commits.setBack("begin a step's transaction", err)
 			}
 			continue
 		case err != nil && !t.Decided:
@@ -130,7 +130,7 @@ func (x *execution) uncommitted(mark string, t store.Transacted, err error) turn
 	fault := store.Classify(err)
 	switch {
 	case store.Unknown(err):
-		x.trouble("commit a step's transaction", err)
+		x.commits.setBack("commit a step's transaction", err)
 		return turn{kind: turnHeld, entry: t.Entry, mark: mark, doubt: true, failed: known(err)}
 	case fault == store.FaultData:
 		return turn{entry: t.Entry, reply: commitReply{refused: err}}

@@ -41,17 +41,10 @@ func (x *execution) decide() *step.Commit {
 		x.phase, x.failed = spent, x.failed.and("; its handler: ", goexit())
 	}
 	if x.phase == fresh {
-		if x.f.lost() != nil || x.isDraining() { // also between two steps of a kept claim
-			x.f.group.without(x.f)
-			return nil
-		}
-		if out = x.bound(); out != nil {
+		var begins bool
+		if out, begins = x.begins(); !begins {
 			x.f.group.without(x.f)
 			return out
-		}
-		if !x.converted() {
-			x.f.group.without(x.f)
-			return nil
 		}
 		began := x.since()
 		x.phase = inStep
@@ -59,6 +52,14 @@ func (x *execution) decide() *step.Commit {
 		x.took = x.since() - began
 		if x.failed == nil {
 			return x.inTime(out)
+		}
+		if x.hindered != nil {
+			x.failed, x.phase = nil, fresh // nothing of the host's has run
+			if x.f.lost() == nil && !x.f.expired() {
+				return nil
+			}
+			x.hindered = nil
+			return x.decide()
 		}
 		x.phase = failing
 	}
@@ -92,6 +93,21 @@ func (x *execution) decide() *step.Commit {
 		return x.overdue(x.failed)
 	}
 	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(x.failed.safe), Failure: string(fsm.FailureError)}
+}
+
+// begins reports whether the step begins. Otherwise it returns the outcome that the visit has
+// without it; nil: none.
+func (x *execution) begins() (instead *step.Commit, does bool) {
+	if x.f.lost() != nil || x.isDraining() { // also between two steps of a kept claim
+		return nil, false
+	}
+	if instead = x.bound(); instead != nil {
+		return instead, false
+	}
+	if instead = x.crowded(); instead != nil {
+		return x.inTime(instead), false
+	}
+	return nil, x.converted()
 }
 
 // inTime replaces a Retry or an Again of an instance over its deadline, since the next sweep would
@@ -255,7 +271,7 @@ func (x *execution) repeat(t turn) {
 		x.fail(known(fmt.Errorf("met %d times in a row", x.rerun)).and(": ", t.failed))
 		return
 	}
-	x.trouble("finish a step's transaction", t.failed.safe)
+	x.trouble("finish a step's transaction, or give a step what it needs", t.failed.safe)
 	if x.phase = fresh; x.before == inHandler {
 		x.phase = failing
 	}

@@ -145,7 +145,7 @@ func TestRightsThatLack(t *testing.T) {
 	require.Greater(t, used, 1, "sessions that this role does not see count, too")
 	for name, f := range h.examine(codeUnmet) {
 		switch name {
-		case "leases", "unserved", "steps", "conversions", "paused-queues", "retention", "definitions", "gates", "kept-signals":
+		case "leases", "repeats", "unserved", "steps", "conversions", "paused-queues", "retention", "definitions", "gates", "kept-signals":
 			require.Equal(t, gradeFail, f.Grade, "%v", f)
 			require.Contains(t, f.Seen, "permission denied for table")
 			require.Equal(t, "give this role the right to look, or --skip "+name, f.Do)

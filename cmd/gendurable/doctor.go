@@ -83,6 +83,8 @@ type limits struct {
 	bloatLeast int64
 	// walk bounds how many waiting instances are read, of each queue and lane.
 	walk int
+	// repeats is how many runs of one visit may have had no outcome. Two deploys cut off two.
+	repeats int
 	// unconverted bounds how long the table may be read for instances that could not be converted.
 	unconverted time.Duration
 }
@@ -96,6 +98,7 @@ func usual() limits {
 		deadWarn: 10_000, deadFail: 1_000_000,
 		bloatLeast:  64 << 20,
 		walk:        engine.MaxLoad,
+		repeats:     5,
 		unconverted: 3 * time.Second,
 	}
 }
@@ -119,6 +122,7 @@ var checks = []check{
 	{"dead-rows", true, (*patient).deadRows},
 	{"indexes", true, (*patient).indexes},
 	{"leases", true, (*patient).leases},
+	{"repeats", true, (*patient).repeats},
 	{"unserved", true, (*patient).unserved},
 	{"steps", true, (*patient).strays},
 	{"conversions", true, (*patient).unconverted},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -263,6 +264,36 @@ func TestDoctorLooksAtSoMuchOfABacklog(t *testing.T) {
 	require.Equal(t, gradeFail, some.Grade)
 	require.Contains(t, some.Seen, `20 or more of order/1 in queue "aside"`)
 	require.Contains(t, some.Seen, `20 or more of order/1 in queue "ready"`)
+}
+
+// A step that begins again and again is found, whether it runs or waits, and whatever ended its
+// runs; what an earlier visit has met does not count.
+func TestDoctorSeesStepsThatBeginAgain(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	cut := func(visit, times int) string {
+		return fmt.Sprintf(`[{"kind": "release", "visit": %d, "times": %d, "error": "x"}]`, visit, times)
+	}
+	put := func(step, status string, visit, crashes int, errors string) {
+		claimed := `NULL, NULL`
+		if status == "executing" {
+			claimed = `'w', now() + interval '1 hour'`
+		}
+		h.exec(fmt.Sprintf(`INSERT INTO gendurable.gen_durable (fsm, step, status, visit, crashes, errors, locked_by, lease_expires_at)
+			VALUES ('order', '%s', '%s', %d, %d, '%s', %s)`, step, status, visit, crashes, errors, claimed))
+	}
+	put("calm", "executing", 3, 4, `[]`)
+	put("past", "runnable", 3, 0, cut(2, 50))
+	put("odd", "runnable", 3, 0, `[{"kind": "release", "visit": 3, "times": "many"}, 1]`)
+	p := h.patient()
+	require.Equal(t, gradeOK, h.ask(p, (*patient).repeats).Grade)
+	put("runs", "executing", 3, 2, cut(3, 6))
+	put("waits", "runnable", 3, 0, cut(3, 5))
+	put("kills", "runnable", 3, 7, `{}`)
+	found := h.ask(p, (*patient).repeats)
+	require.Equal(t, gradeWarn, found.Grade)
+	require.Equal(t, `1 of order/1 at step "runs", 8 times instance 4; 1 of order/1 at step "kills", 7 times instance 6; `+
+		`1 of order/1 at step "waits", 5 times instance 5 have begun without an outcome`, found.Seen)
 }
 
 func TestDoctorComparesClocks(t *testing.T) {

@@ -34,6 +34,50 @@ func (p *patient) leases(ctx context.Context) (finding, error) {
 		"nobody reaps them: start an engine with queues and without NoReaper; until then what they hold does not run"), nil
 }
 
+// repeatsSQL finds instances whose step begins again and again: runs whose process was lost, and
+// runs that the engine cut off. Such an instance executes nearly always, or is due since long, so
+// it looks at what executes, as far as $1, and at the front of each queue, as far as $1.
+// $2 runs without an outcome
+const repeatsSQL = store.LanesText + `,
+seen AS (
+  (SELECT id, fsm, fsm_version, step, visit, crashes, errors FROM {s}.gen_durable WHERE status = 'executing' ORDER BY lease_expires_at LIMIT $1)
+  UNION ALL SELECT s.* FROM ready r, LATERAL (
+    SELECT id, fsm, fsm_version, step, visit, crashes, errors FROM {s}.gen_durable
+    WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane front} AND queue = r.queue ORDER BY priority, eligible_at, id LIMIT $1) s),
+counted AS (
+  SELECT s.id, s.fsm, s.fsm_version, s.step, s.crashes + coalesce((
+    SELECT sum((e->>'times')::numeric) FROM jsonb_path_query(s.errors, '$[*] ? (@.kind == "release" && @.times.type() == "number")') e
+    WHERE e->>'visit' = s.visit::text), 0)::bigint AS runs FROM seen s)
+SELECT fsm, fsm_version, step, count(*), max(runs), (array_agg(id ORDER BY runs DESC, id))[1] FROM counted
+WHERE runs >= $2 GROUP BY fsm, fsm_version, step ORDER BY 5 DESC LIMIT 5`
+
+func (p *patient) repeats(ctx context.Context) (finding, error) {
+	var seen []string
+	err := pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, walkSQL); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, within(p.schema, repeatsSQL), p.limits.walk, p.limits.repeats)
+		if err != nil {
+			return err
+		}
+		var name, at string
+		var version int
+		var count, most, first int64
+		_, err = pgx.ForEachRow(rows, []any{&name, &version, &at, &count, &most, &first}, func() error {
+			seen = append(seen, fmt.Sprintf("%d of %s/%d at step %q, %d times instance %d", count, name, version, at, most, first))
+			return nil
+		})
+		return err
+	})
+	if err != nil || len(seen) == 0 {
+		return ok("no step has begun %d times without an outcome", p.limits.repeats), err
+	}
+	return ok("%s have begun without an outcome", strings.Join(seen, "; ")).or(gradeWarn,
+		"gendurable instance get shows why each run ended: a lease that heartbeats do not extend (look at /ready), a step longer than DrainTimeout in each deploy, "+
+			"or one that kills its process"), nil
+}
+
 // unservedSQL finds due instances in queues that are not paused and that no live worker can run, in
 // each queue as far as $2. It leaves out instances behind their partition key, since the first one
 // of the key counts.

@@ -52,6 +52,7 @@ type attempt struct {
 	Kind    fsm.AttemptKind `json:"kind"`
 	Message string          `json:"message"`
 	Worker  string          `json:"worker,omitempty"`
+	Times   int             `json:"times,omitempty"` // in a row, of kind release
 }
 
 // inboxed is a signal in the inbox.
@@ -147,7 +148,7 @@ func (c *instanceGet) Run(ctx context.Context, a *app, db *database) error {
 		return err
 	}
 	for _, e := range failed {
-		out.Errors = append(out.Errors, attempt{e.At.UTC(), e.Step, e.Visit, e.Attempt, e.Kind, e.Message, e.Worker})
+		out.Errors = append(out.Errors, attempt{e.At.UTC(), e.Step, e.Visit, e.Attempt, e.Kind, e.Message, e.Worker, e.Times})
 	}
 	return a.show(out, out.write)
 }
@@ -194,7 +195,7 @@ func (d *detail) write(w io.Writer) {
 	block("result", d.Result)
 	for _, e := range d.Errors {
 		fmt.Fprintf(w, "error at %s in step %s, attempt %d: %s\n  %s\n", text(e.At), printable(e.Step, false), e.Attempt, e.Kind,
-			printable(e.Message, false))
+			printable(fsm.AttemptError{Message: e.Message, Times: e.Times}.String(), false))
 	}
 	for _, s := range d.Signals {
 		fmt.Fprintf(w, "signal %d %s, %s\n  %s\n", s.ID, printable(s.Name, false), text(s.InsertedAt), indented(s.Payload, "  "))

@@ -105,6 +105,8 @@ func (s *summary) remedy(c engine.Cause) string {
 		return fmt.Sprintf("gendurable instance why %d", c.IDs[0])
 	case engine.CauseSlots, engine.CauseBehind:
 		return "more slots or processes, or a lower priority for the others; gendurable queue list shows how much waits"
+	case engine.CauseRepeats:
+		return fmt.Sprintf("gendurable instance get %d has the errors of its attempts: what ended each run", s.ID)
 	case engine.CauseRunning, engine.CauseLost, engine.CauseSoon:
 	}
 	return ""

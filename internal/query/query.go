@@ -206,4 +206,5 @@ type stored struct {
 	Kind    fsm.AttemptKind `json:"kind"`
 	Message string          `json:"error"`
 	Worker  string          `json:"worker"`
+	Times   int             `json:"times"`
 }

@@ -180,6 +180,9 @@ type Claim struct {
 	Upstream []Upstream
 	Skip     string
 
+	// CutOff is why the engine ended the run that has just begun before it had an outcome, for the
+	// statement that gives the claim back; "": no run began.
+	CutOff string
 	// Fleeting: the row goes with its Done.
 	Fleeting bool
 

@@ -39,8 +39,8 @@ type Aside struct {
 	Fault string
 }
 
-// asideSQL gives claims back, as releaseSQL, and sets the rows aside: at their step, or paused with
-// what is wrong. $1 ids $2 tokens $3 worker $4 what is wrong, NULL: the step is unknown
+// asideSQL gives claims back, as releaseForms, and sets the rows aside: at their step, or paused
+// with what is wrong. $1 ids $2 tokens $3 worker $4 what is wrong, NULL: the step is unknown
 var asideSQL = named("set aside", `UPDATE {s}.gen_durable g SET status = 'runnable', gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
   pick_lane = CASE WHEN u.fault IS NULL THEN {lane stray} ELSE {lane front} END, aside_step = g.step, paused = g.paused OR u.fault IS NOT NULL,
   last_error = coalesce(u.fault, g.last_error)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -235,6 +236,50 @@ func TestReleasePassesOverLockedRows(t *testing.T) {
 	require.Equal(t, 1, done.Claims)
 	require.Empty(t, done.Locked)
 	require.Equal(t, 3, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE status = 'runnable'`))
+}
+
+// Runs of one attempt that are cut off in a row are one entry among the errors, which counts them,
+// so that a step that begins again for ever keeps its number and pushes out no other error. Claims
+// beside them that had not begun get none, and what foreign SQL has put there does no harm.
+func TestRunsThatWereCutOffAreCounted(t *testing.T) {
+	b := newBench(t)
+	cut, beside := b.row("errors", `'[{"kind": "retry", "error": "before"}]'`), b.row("", "")
+	release := func(why string) {
+		claims := b.claim().Claims
+		require.Len(t, claims, 2)
+		for _, c := range claims {
+			if c.ID == cut {
+				c.CutOff = why
+			}
+		}
+		done, err := b.Release(t.Context(), me, claims)
+		require.NoError(t, err)
+		require.Equal(t, 2, done.Claims)
+	}
+	counted := func() string {
+		return b.text(`SELECT string_agg(concat_ws(' ', e->>'kind', e->>'error', e->>'times'), ', ' ORDER BY n)
+			FROM gendurable.gen_durable, jsonb_array_elements(errors) WITH ORDINALITY AS l(e, n) WHERE id = $1`, cut)
+	}
+	for range 30 {
+		release("lost")
+	}
+	release("drained")
+	require.Equal(t, "retry before, release drained 31", counted())
+	for column, value := range map[string]string{"attempt": "attempt + 1", "visit": "visit + 1"} {
+		b.exec(`UPDATE gendurable.gen_durable SET `+column+` = `+value+` WHERE id = $1`, cut)
+		release(column)
+		release(column)
+		require.True(t, strings.HasSuffix(counted(), ", release "+column+" 2"), counted())
+	}
+	for _, odd := range []string{`{}`, `1`, `[]`, `[1]`, `[{"kind": "release", "visit": 1, "attempt": 1, "times": "x"}]`,
+		`[{"kind": "release", "visit": 1, "attempt": 1, "times": 1e300}]`, `[{"kind": "release", "visit": 1, "attempt": 1, "times": 1.5}]`} {
+		b.exec(`UPDATE gendurable.gen_durable SET errors = $2 WHERE id = $1`, cut, odd)
+		release("odd")
+		require.Contains(t, counted(), "release odd ", odd)
+		require.Positive(t, b.number(`SELECT (errors->-1->>'times')::int FROM gendurable.gen_durable WHERE id = $1`, cut), odd)
+	}
+	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE id = $1 AND errors IS NOT NULL`, beside))
+	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE attempt > 1 OR crashes > 0`))
 }
 
 // A claim does not find rows that are delayed, paused, parked, ended, claimed or in another queue,

@@ -119,13 +119,15 @@ type Portion struct {
 }
 
 // Portion notes which children the visit of a claim is shown, if that is not noted yet, and returns
-// them.
+// them. It waits only briefly for rows that somebody has locked, the parent's or a child's, since
+// it is called in a slot: IsLockTimeout tells that. It passes over none, since a portion has the
+// ends in their order.
 func (s *Store) Portion(ctx context.Context, c *step.Claim) (out Portion, err error) {
 	return s.portion(ctx, c, func(most int) entpgx.Stmt { return s.stmt(portionSQL, nil, c.ID, c.Round, c.Visit, most) })
 }
 
 // Shorten leaves only some children in the portion of a visit, before its step has seen them. The
-// others are shown to later visits.
+// others are shown to later visits. It waits as Portion does.
 func (s *Store) Shorten(ctx context.Context, c *step.Claim, to []int64) (out Portion, err error) {
 	return s.portion(ctx, c, func(int) entpgx.Stmt { return s.stmt(shortenSQL, nil, c.ID, c.Round, c.Visit, to) })
 }
@@ -133,7 +135,7 @@ func (s *Store) Shorten(ctx context.Context, c *step.Claim, to []int64) (out Por
 // portion changes the portion of a visit, behind the lock of the parent, and reads it. It does
 // neither if the claim is stale, or the join no stream.
 func (s *Store) portion(ctx context.Context, c *step.Claim, change func(most int) entpgx.Stmt) (out Portion, err error) {
-	err = s.interactive(ctx, fastLock, func(send send) error {
+	err = s.interactive(ctx, briefLock, func(send send) error {
 		out = Portion{}
 		var most *int
 		if err := send(s.stmt(portionLockSQL, func(rows pgx.Rows) error {

@@ -118,6 +118,41 @@ func TestStreamShowsEachEndOnceInOrder(t *testing.T) {
 	require.Zero(t, left)
 }
 
+// Whoever holds a child of a portion, or its parent, keeps the portion from being noted, and is not
+// waited for: the portion has the ends in their order, so it passes over none.
+func TestAPortionWaitsForNobody(t *testing.T) {
+	b := newBench(t)
+	parent, kids := b.streaming(4, 3)
+	for _, place := range []int{2, 0, 3} {
+		b.commit(newMark(), false, endOf(kids[place], true))
+	}
+	c := b.claimOne()
+	shown := []int64{kids[2].ID, kids[0].ID, kids[3].ID}
+	for _, held := range append([]int64{parent}, shown...) {
+		stranger := b.begin()
+		b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, held)
+		_, err := b.Portion(t.Context(), c)
+		require.True(t, store.IsLockTimeout(err), "%v", err)
+		require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE stream_visit IS NOT NULL`))
+		require.NoError(t, stranger.Rollback(t.Context()))
+	}
+	stranger := b.begin() // what is not in the portion does not matter
+	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, kids[1].ID)
+	p, err := b.Portion(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, store.Portion{Held: true, Stream: true, IDs: shown, Left: 1}, p)
+	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, kids[0].ID)
+	again, err := b.Portion(t.Context(), c)
+	require.NoError(t, err, "what is noted needs no child's lock")
+	require.Equal(t, p, again)
+	_, err = b.Shorten(t.Context(), c, shown[:1])
+	require.True(t, store.IsLockTimeout(err), "%v", err)
+	require.NoError(t, stranger.Rollback(t.Context()))
+	p, err = b.Shorten(t.Context(), c, shown[:1])
+	require.NoError(t, err)
+	require.Equal(t, shown[:1], p.IDs)
+}
+
 // A visit that runs again, after a Retry or a crash, is shown the same; and a process that has lost
 // the claim is shown nothing, and takes nothing.
 func TestAVisitKeepsItsPortion(t *testing.T) {

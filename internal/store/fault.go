@@ -43,6 +43,7 @@ const (
 	codeCancelled       = "57014"
 	codeRefused         = "42501"
 	codeUnsupported     = "0A000"
+	codeTooMany         = "53300"
 )
 
 // Classify returns the Fault of an error. It takes an error that is neither a server's report nor
@@ -142,6 +143,37 @@ func hasClass(code string, classes ...string) bool {
 		}
 	}
 	return false
+}
+
+// Obstacle says what keeps statements from taking effect, for operators.
+type Obstacle string
+
+// The obstacles.
+const (
+	ObstacleReadOnly    Obstacle = "read_only"    // the database takes no writes
+	ObstacleConnections Obstacle = "connections"  // the server, the database or the role has no connection left
+	ObstacleSilence     Obstacle = "silence"      // neither a connection of the pool nor an answer came in time
+	ObstacleUnreachable Obstacle = "unreachable"  // the connection breaks, or there is none
+	ObstacleRefused     Obstacle = "refused"      // the role may not, or the schema is another one
+	ObstacleError       Obstacle = "server_error" // Postgres reports anything else
+)
+
+// ObstacleOf returns the obstacle that an error shows.
+func ObstacleOf(err error) Obstacle {
+	switch {
+	case IsReadOnly(err):
+		return ObstacleReadOnly
+	case hasCode(err, codeTooMany):
+		return ObstacleConnections
+	case Classify(err) == FaultConfig:
+		return ObstacleRefused
+	case reported(err) != nil:
+		return ObstacleError
+	case errors.Is(err, context.DeadlineExceeded):
+		return ObstacleSilence
+	default:
+		return ObstacleUnreachable
+	}
 }
 
 // MayPass reports whether an error that a step's own function got in its transaction may be absent

@@ -243,16 +243,31 @@ func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 	}
 }
 
-// releaseSQL gives claims back with attempt, crashes, visit, state and eligible_at unchanged, so
+// releaseForms gives claims back with attempt, crashes, visit, state and eligible_at unchanged, so
 // that a deploy costs no attempt. It passes over rows that somebody has locked: the others of a
 // batch do not wait for them, and neither does the connection. SKIP LOCKED also makes the join by
-// ctid right (a join by id was planned as a walk over the table). $1 ids $2 tokens $3 worker.
-var releaseSQL = named("release", `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,
-  lease_expires_at = NULL
-FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
+// ctid right (a join by id was planned as a walk over the table). If it is noted, some of the runs
+// had begun: see cutOffText. $1 ids $2 tokens $3 worker $4 why each run was cut off, if noted
+var releaseForms = map[bool]*statement{false: named("release", releaseText(false)), true: named("release", releaseText(true), "noted")}
+
+func releaseText(noted bool) string {
+	return `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,
+  lease_expires_at = NULL` + when(noted, `,
+  errors = CASE WHEN u.cut IS NULL THEN g.errors `+cutOffText+` END`) + `
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token` + when(noted, `, unnest($4::text[]) AS cut`) + `) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
-WHERE g.ctid = l.tid AND `+claimFence("$3", "u.token")+`
-RETURNING g.id`)
+WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
+RETURNING g.id`
+}
+
+// cutOffText notes with the errors of attempts that a run was cut off for the reason u.cut. Runs of
+// one attempt that follow one another are one entry, which counts them. So a step that begins again
+// for ever keeps its number, and the other errors stay.
+const cutOffText = `WHEN coalesce(g.errors->-1->>'kind' = 'release' AND g.errors->-1->>'visit' = g.visit::text AND g.errors->-1->>'attempt' = g.attempt::text
+    AND jsonb_typeof(g.errors->-1->'times') = 'number', false)
+    THEN jsonb_set(g.errors, '{-1}', (g.errors->-1) || jsonb_build_object('at', (SELECT clock_timestamp()), 'worker', g.locked_by,
+      'times', trunc(least((g.errors->-1->>'times')::numeric, 1000000000)) + 1, 'error', left(u.cut, 1024)))
+    ELSE ` + remembered + `'at', (SELECT clock_timestamp()), 'kind', 'release', 'worker', g.locked_by, 'times', 1, 'error', left(u.cut, 1024))`
 
 // stillClaimedSQL lists the claims that hold. $1 ids $2 tokens $3 worker
 var stillClaimedSQL = named("still claimed", `SELECT g.id FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token) JOIN {s}.gen_durable g ON g.id = u.id
@@ -278,7 +293,10 @@ func (r *Released) add(o Released) {
 func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim) (out Released, err error) {
 	release := func(claims []*step.Claim, promote bool) error {
 		one, err := s.giveBack(ctx, worker, claims, promote, func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt {
-			return s.stmt(releaseSQL, read, ids, tokens, worker)
+			if cuts := cutsOff(claims); cuts != nil {
+				return s.stmt(releaseForms[true], read, ids, tokens, worker, cuts)
+			}
+			return s.stmt(releaseForms[false], read, ids, tokens, worker)
 		})
 		out.add(one)
 		return err
@@ -287,6 +305,20 @@ func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim
 		out.Refused, err = narrow(claims, func(claims []*step.Claim) error { return release(claims, false) }, ofClaim)
 	}
 	return out, err
+}
+
+// cutsOff returns why the runs of claims were cut off; nil: none had begun.
+func cutsOff(claims []*step.Claim) (why []*string) {
+	for i, c := range claims {
+		if c.CutOff == "" {
+			continue
+		}
+		if why == nil {
+			why = make([]*string, len(claims))
+		}
+		why[i] = &c.CutOff
+	}
+	return why
 }
 
 // giveBack ends claims by a statement, and promotes their keys, in one transaction. promote has the

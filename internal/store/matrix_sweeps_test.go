@@ -43,6 +43,13 @@ var matrix = append(outcomes,
 			require.NoError(s.t, err)
 			require.Equal(s.t, store.Released{Claims: 1, Promotion: store.Promotion{Queues: []string{s.queue()}}}, done)
 		}, makes: all(claimEnds, rules{"status": is("runnable")})},
+		{name: "release of a run that was cut off", from: "executing", happens: func(s *scene) {
+			cut := *s.claim
+			cut.CutOff = "lease lost"
+			done, err := s.Release(s.t.Context(), me, []*step.Claim{&cut})
+			require.NoError(s.t, err)
+			require.Equal(s.t, store.Released{Claims: 1, Promotion: store.Promotion{Queues: []string{s.queue()}}}, done)
+		}, makes: all(claimEnds, rules{"status": is("runnable"), "errors": remembers("release", "lease lost")})},
 		{name: "its step is unknown to its worker", from: "executing", happens: func(s *scene) { s.requireAside("") },
 			makes: all(claimEnds, rules{"status": is("runnable"), "pick_lane": is("4"), "aside_step": of("the step", func(*scene) string { return "here" })})},
 		{name: "its state cannot be converted", from: "executing", happens: func(s *scene) { s.requireAside("no way") },

@@ -15,7 +15,7 @@ import (
 // leaves awaits, round and inbox, so that a Retry sees them.
 //
 // The caller has locked the rows, so SKIP LOCKED skips none, and makes the join by ctid right, as
-// in releaseSQL. coalesce() is for the plan (T98).
+// in releaseForms. coalesce() is for the plan (T98).
 //
 // $1 ids $2 mark $3 last_error
 var cancelSQL = named("cancel", `UPDATE {s}.gen_durable g SET status = 'failed', failure = 'cancelled', last_error = $3, finished_at = (SELECT clock_timestamp()),

@@ -166,6 +166,21 @@ func raw(text *string) json.RawMessage {
 	return json.RawMessage(*text)
 }
 
+var readOnlySQL = named("read only", `SELECT current_setting('transaction_read_only')::boolean`)
+
+// ReadOnly reports whether sessions of the pool take no writes: the server is a standby, or they
+// have default_transaction_read_only. It asks one session.
+func (s *Store) ReadOnly(ctx context.Context) (is bool, err error) {
+	err = s.pipeline(ctx, s.stmt(readOnlySQL, func(rows pgx.Rows) error {
+		is, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+		return err
+	}))
+	if err != nil {
+		return false, fmt.Errorf("ask whether the database takes writes: %w", err)
+	}
+	return is, nil
+}
+
 var durabilitySQL = named("durability", `SELECT current_setting('fsync'), current_setting('synchronous_commit')`)
 
 // Durability returns the settings by which Postgres may lose what it has acknowledged (T38). It

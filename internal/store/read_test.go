@@ -132,6 +132,17 @@ func TestChildrenOfARound(t *testing.T) {
 		LastError: "no"}, children[2500])
 }
 
+func TestReadOnly(t *testing.T) {
+	b := newBench(t)
+	for _, is := range []bool{false, true} {
+		b.exec(fmt.Sprintf(`ALTER DATABASE %s SET default_transaction_read_only = %v`, b.pool.Config().ConnConfig.Database, is))
+		b.pool.Reset()
+		got, err := b.ReadOnly(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, is, got)
+	}
+}
+
 func TestDurability(t *testing.T) {
 	b := newBench(t)
 	unsafe, err := b.Durability(t.Context())

@@ -219,6 +219,13 @@ var roundTrips = []trip{
 	{"insert as claimed", 1, func(_ bench, n int) any { return newSpecs(n, false) }, enterAll},
 	{"insert with keys as claimed", 2, func(_ bench, n int) any { return newSpecs(n, true) }, enterAll},
 	{"heartbeat", 1, func(b bench, n int) any { return b.claimed(n) }, nil},
+	{"release of runs that were cut off", 1, func(b bench, n int) any { return b.claimed(n) }, func(b bench, claims any) error {
+		for _, c := range claims.([]*step.Claim) {
+			c.CutOff = "lease lost"
+		}
+		_, err := b.Release(b.t.Context(), me, claims.([]*step.Claim))
+		return err
+	}},
 	{"release", 1, func(b bench, n int) any { return b.claimed(n) }, func(b bench, claims any) error {
 		_, err := b.Release(b.t.Context(), me, claims.([]*step.Claim))
 		return err

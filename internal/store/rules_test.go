@@ -90,8 +90,11 @@ func remembers(kind, message string) rule {
 		delete(newest, "at")
 		want := map[string]any{"step": *s.was["step"], "visit": s.was.number("visit"), "attempt": s.was.number("attempt"), "kind": kind,
 			"error": message}
-		if kind == "crash" {
+		if kind == "crash" || kind == "release" {
 			want["worker"] = me
+		}
+		if kind == "release" {
+			want["times"] = 1.0
 		}
 		return reflect.DeepEqual(before, after[:len(before)]) && reflect.DeepEqual(want, newest) && now.holds(s, nil, &time)
 	}}

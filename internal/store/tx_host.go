@@ -126,20 +126,28 @@ func (h *Hosted) Cancel(ctx context.Context, ids []int64, o *Order) (out Operate
 	return out, nil
 }
 
-// Live locks instances as Cancel does, and returns those of them that have not ended, in order of
-// ids. Until the host's transaction ends nobody can make one of the others live, which takes its
-// lock.
-func (h *Hosted) Live(ctx context.Context, ids []int64) ([]Change, error) {
-	found := map[int64]*operated{}
-	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	if err := h.run(ctx, h.s.lockOperated(ids, &Order{Verb: Cancel}, found)); err != nil {
-		return nil, fmt.Errorf("look whether %d instances are live in the host's transaction: %w", len(ids), err)
+// stillLiveSQL locks instances, and lists them. It locks no parent, which a cancel does: whoever
+// makes an instance live again locks its row, and what has ended has nothing to tell its parent any
+// more. So the parent of an ended child goes on while the host's transaction is open. $1 ids
+var stillLiveSQL = named("still live", `SELECT x.id, x.status::text FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) ORDER BY x.id FOR NO KEY UPDATE`)
+
+// Live locks instances in order of ids, and returns those of them that have not ended. Until the
+// host's transaction ends nobody can make one of the others live, which takes its lock.
+func (h *Hosted) Live(ctx context.Context, ids []int64) (out []Change, err error) {
+	read := func(rows pgx.Rows) error {
+		out = nil
+		var id int64
+		var status string
+		_, err := pgx.ForEachRow(rows, []any{&id, &status}, func() error {
+			if slices.Contains(live, status) {
+				out = append(out, Change{ID: id, Was: status, Is: status, Asked: true})
+			}
+			return nil
+		})
+		return err
 	}
-	var out []Change
-	for _, id := range ids {
-		if row := found[id]; row != nil && row.can {
-			out = append(out, Change{ID: id, Was: row.status, Is: row.status, Asked: true})
-		}
+	if err := h.run(ctx, h.s.stmt(stillLiveSQL, read, slices.Compact(slices.Sorted(slices.Values(ids))))); err != nil {
+		return nil, fmt.Errorf("look whether %d instances are live in the host's transaction: %w", len(ids), err)
 	}
 	return out, nil
 }

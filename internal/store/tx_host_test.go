@@ -54,6 +54,37 @@ func TestAHostsCancelReadsNoTableFromEndToEnd(t *testing.T) {
 	require.Zero(t, end(first+100, first+20_000, first+40_000))
 }
 
+// A host's transaction that has made sure that a child has ended holds its row, and no parent's,
+// and waits for none.
+func TestALookWhetherChildrenHaveEndedLocksNoParent(t *testing.T) {
+	b := newBench(t)
+	parent := b.row("status, round, visit, children_pending", "'awaiting_children', 1, 1, 1")
+	ended := b.ended("done", 0, "parent_id, parent_round", "$1, 1", parent)
+	lived := b.row("parent_id, parent_round", "$1, 1", parent)
+	host := b.begin()
+	live := func(ids ...int64) []store.Change {
+		t.Helper()
+		found, err := b.Within(store.Pgx(host)).Live(t.Context(), ids)
+		require.NoError(t, err)
+		return found
+	}
+	free := func(id int64) bool {
+		return b.number(`SELECT count(*) FROM (SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED) l`, id) == 1
+	}
+	b.inTx(host, `SET LOCAL lock_timeout = '1s'`)
+	stranger := b.begin()
+	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, parent)
+	require.Empty(t, live(ended, 1<<40), "it does not wait for the parent")
+	require.NoError(t, stranger.Rollback(t.Context()))
+	require.True(t, free(parent))
+	require.False(t, free(ended), "nobody makes it live meanwhile")
+	require.Equal(t, []store.Change{{ID: lived, Was: "runnable", Is: "runnable", Asked: true}}, live(lived, ended, lived))
+	require.True(t, free(parent))
+	require.False(t, free(lived))
+	require.Len(t, live(parent), 1)
+	require.False(t, free(parent), "unless it was asked about")
+}
+
 // A refusal that Citus might have caused makes the store look for it, but not for ever: the host's
 // transaction has the pool's only connection here.
 func TestARefusalOnTheLastConnection(t *testing.T) {
