@@ -247,7 +247,7 @@ func blames(err error) bool {
 // holdsUp reports whether one row of several may have held up a sweep: blames says so, or a trigger
 // of the host waits for a lock, or works longer than the statement may, alone or all of them
 // together. What is set apart for that by mistake comes a minute later.
-func holdsUp(err error) bool { return blames(err) || IsLockTimeout(err) || isCancelled(err) }
+func holdsUp(err error) bool { return blames(err) || IsLockTimeout(err) || IsCancelled(err) }
 
 // unknown reports whether err leaves open if the transaction was committed.
 func unknown(err error) bool {
