@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,15 +22,17 @@ const asks = "github.com/gendurable/gendurable/internal/tier"
 // in make test: the packages, and a pattern of the tests' names. What runs alike in both has run in
 // make test. It leaves out some packages.
 func sized(w io.Writer, leftOut []string) error {
-	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles", "./...").Output()
+	out, err := exec.CommandContext(context.Background(), "go", "list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles", "./...").Output()
 	if err != nil {
 		return err
 	}
 	var paths, tests []string
 	for decoder := json.NewDecoder(strings.NewReader(string(out))); decoder.More(); {
 		var p struct {
-			ImportPath, Dir           string
-			TestGoFiles, XTestGoFiles []string
+			ImportPath   string   `json:"ImportPath"`
+			Dir          string   `json:"Dir"`
+			TestGoFiles  []string `json:"TestGoFiles"`
+			XTestGoFiles []string `json:"XTestGoFiles"`
 		}
 		if err := decoder.Decode(&p); err != nil {
 			return err
