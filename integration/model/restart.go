@@ -319,6 +319,7 @@ func (w *World) reset(i *Instance, waits bool) {
 	i.unclaim()
 	i.Failure, i.FinishedAt, i.RunPlace, i.Stray = "", Never, "", false
 	i.Attempt, i.Crashes, i.Deadline = 0, 0, Never
+	i.Retried = i.Joined
 	i.Paused = i.Paused && lived
 	if !lived && i.Expiry <= w.Now {
 		i.Expiry = Never
