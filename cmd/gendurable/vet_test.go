@@ -36,10 +36,10 @@ func TestVetTool(t *testing.T) {
 	require.Contains(t, string(out), "bad.go:24:3: outcome: the engine ignores an outcome beside an error")
 	require.NotContains(t, string(out), "good.go")
 
-	for args, is := range map[string]bool{"-V=full": true, "-flags": true, "/tmp/x/vet.cfg": true, "version": false, "": false} {
+	for args, is := range map[string]bool{"-V=full": true, "-flags": true, "b001/vet.cfg": true, "version": false, "": false} {
 		require.Equal(t, is, isVetTool([]string{args}), args)
 	}
-	require.True(t, isVetTool([]string{"-json", "/tmp/x/vet.cfg"}))
+	require.True(t, isVetTool([]string{"-json", "b001/vet.cfg"}))
 	require.False(t, isVetTool([]string{"migrate", "dir", "a.cfg"}))
 	require.False(t, isVetTool(nil))
 }
