@@ -155,8 +155,12 @@ func (c *committer) loneOf(p *pending) *lone {
 // answer reports the fate of an outcome to its recipient.
 func (c *committer) answer(p *pending, r commitReply) {
 	if p.held != nil && p.held.parent != 0 {
-		c.held.crowds.leaves(p.held.parent)
+		parent := p.held.parent
 		p.held.parent = 0
+		durable := !r.stale && r.refused == nil && !r.abandoned && !r.undone
+		if c.held.crowds.leaves(parent, durable, c.since()) {
+			c.held.follow(parent)
+		}
 	}
 	p.to.answered(r)
 }

@@ -8,6 +8,11 @@ import (
 )
 
 const (
+	// scouts is how many of a crowd find out whether their parent's row is free, and crowdPatience how
+	// long it has been held by then: a row that siblings lock in turn is free again at once.
+	scouts        = 8
+	crowdPatience = 250 * time.Millisecond
+
 	// A child that does not begin, since too many siblings wait for its parent, comes again after as
 	// long as they have waited, within these bounds.
 	crowdLeast = time.Second
@@ -21,6 +26,10 @@ const (
 // stop. So once half of that room is taken, no other child of such a parent begins. It goes back as
 // by an Again, which changes no row but its own, and the queue goes on behind it. The other half is
 // for those that run at that time.
+//
+// The ends that wait cost little more than one of them does. Once the row has been held for
+// crowdPatience, only scouts of them try, one after the other since any of them may have a row of
+// its own held, and with growing pauses. As soon as one has been committed, the others follow.
 type crowds struct {
 	mu  sync.Mutex
 	all map[int64]*crowd
@@ -29,7 +38,8 @@ type crowds struct {
 // crowd is the ends that wait for one parent.
 type crowd struct {
 	number int
-	since  time.Duration // by process.since
+	since  time.Duration // by process.since: from then on, none has been committed
+	next   time.Duration // when scouts try again
 }
 
 // joins counts an end that waits for its own row, or for its parent's.
@@ -47,14 +57,38 @@ func (cs *crowds) joins(parent int64, now time.Duration) {
 	c.number++
 }
 
-// leaves counts that an end does not wait any more.
-func (cs *crowds) leaves(parent int64) {
+// leaves counts that an end does not wait any more. It reports whether others do that may follow
+// it at once, since it has been committed.
+func (cs *crowds) leaves(parent int64, committed bool, now time.Duration) (follow bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c := cs.all[parent]
 	if c.number--; c.number == 0 {
 		delete(cs.all, parent)
+		return false
 	}
+	if !committed {
+		return false
+	}
+	follow = now-c.since >= crowdPatience
+	c.since, c.next = now, 0
+	return follow
+}
+
+// scout returns how many ends of a crowd may try now, and when the others come to it.
+func (cs *crowds) scout(parent int64, now time.Duration) (n int, next time.Duration) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c := cs.all[parent]
+	held := now - c.since
+	switch {
+	case held < crowdPatience || c.number <= scouts:
+		return c.number, 0
+	case c.next > now:
+		return 0, c.next
+	}
+	c.next = now + min(heldLate, held/4)
+	return scouts, c.next
 }
 
 // waited returns for how long ends have waited for a parent; 0: none does.

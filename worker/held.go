@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -166,11 +168,14 @@ func (h *held) send() time.Duration {
 	next := now + time.Hour
 	rest := h.waiting[:0]
 	var due, probes []*pending
+	families := map[int64][]*pending{}
 	for _, p := range h.waiting {
 		switch {
 		case p.held.due > now:
 			next = min(next, p.held.due)
 			rest = append(rest, p)
+		case !p.probe && p.held.parent != 0 && p.held.by == byRow:
+			families[p.held.parent] = append(families[p.held.parent], p)
 		case !p.probe:
 			due = append(due, p)
 		case probing:
@@ -179,9 +184,22 @@ func (h *held) send() time.Duration {
 			probes = append(probes, p)
 		}
 	}
+	var idle []*pending
+	for parent, siblings := range families {
+		try, until := h.scouts(parent, siblings, now)
+		for _, p := range siblings[try:] {
+			p.held.due = until
+			next = min(next, until)
+		}
+		due, idle = append(due, siblings[:try]...), append(idle, siblings[try:]...)
+	}
+	rest = append(rest, idle...)
 	clear(h.waiting[len(rest):])
 	h.waiting = rest
 	h.probing = probing || len(probes) > 0
+	for _, p := range idle {
+		p.to.leave() // under mu: nobody else may answer it meanwhile
+	}
 	h.mu.Unlock()
 	if len(family) > 0 {
 		h.c.running.Go(func() { h.waitFor(family) })
@@ -197,6 +215,28 @@ func (h *held) send() time.Duration {
 		h.c.send(p)
 	}
 	return max(time.Millisecond, next-now)
+}
+
+// scouts puts those of siblings in front that try next, which are those that have tried least often.
+// It returns how many try now, and until when the others wait: see crowds. The caller holds mu.
+func (h *held) scouts(parent int64, siblings []*pending, now time.Duration) (try int, until time.Duration) {
+	try, until = h.crowds.scout(parent, now)
+	if try = min(try, len(siblings)); try < len(siblings) {
+		slices.SortStableFunc(siblings, func(a, b *pending) int { return cmp.Compare(a.held.tries, b.held.tries) })
+	}
+	return try, until
+}
+
+// follow makes the outcomes due that wait for a parent's row, since one of them has been committed.
+func (h *held) follow(parent int64) {
+	h.mu.Lock()
+	for _, p := range h.waiting {
+		if p.held.parent == parent && p.held.by == byRow {
+			p.held.due = 0
+		}
+	}
+	h.mu.Unlock()
+	h.signal()
 }
 
 // patient takes the outcome that is to wait for its rows next, if there is a turn: the one that has

@@ -1,0 +1,79 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// family inserts n children of a parent that waits for them, and whose row a stranger holds.
+func family(s *scene, n int) (parent int64, children []int64) {
+	parent = s.db.insert(func(r *row) { r.status, r.pending, r.held = fsm.StatusAwaitingChildren, n, forever() }).ID
+	for range n {
+		children = append(children, s.db.insert(child(parent)).ID)
+	}
+	return parent, children
+}
+
+// tries counts how often ends have been sent that do not wait for their rows.
+func (s *scene) tries() (n int) {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	for _, sent := range s.db.commits {
+		if !sent.slow {
+			n += len(sent.parents)
+		}
+	}
+	return n
+}
+
+// However many ends wait for a parent that somebody holds, only a few at a time try, and all follow
+// soon after the first that succeeds.
+func TestEndsThatWaitForOneParentCostLittle(t *testing.T) {
+	const n = 300
+	play(t, n, func(t *testing.T, s *scene) {
+		parent, children := family(s, n)
+		s.start()
+		s.pass(10 * time.Second)
+		before := s.tries()
+		s.pass(time.Minute)
+		most := scouts * int(time.Minute/heldLate)
+		require.LessOrEqual(t, s.tries()-before, most+scouts)
+		require.Greater(t, s.tries()-before, most/4, "they do not notice that the row is free")
+
+		s.hold(forever(), children[:scouts+1]...) // as many as try at a time have their own rows held, and one more
+		s.hold(time.Time{}, parent)
+		s.until(4*time.Second, func() bool { return len(s.left()) == 1+scouts+1 }, "they do not follow")
+		s.hold(time.Time{}, children...)
+		s.ended(time.Minute)
+	})
+}
+
+// Children of a held parent that begin when half of the room is taken go back, and leave the slots
+// to others. Each comes again until its parent is free.
+func TestChildrenOfAHeldParentGiveWay(t *testing.T) {
+	play(t, 5, func(t *testing.T, s *scene) {
+		parent, children := family(s, 300)
+		p := s.player()
+		p.flights.outside.heldMost = 100
+		p.Start()
+		s.pass(10 * time.Second)
+		held := p.Activity().Queues[0].Held
+		require.GreaterOrEqual(t, held, 50)
+		require.Less(t, held, 100, "the room is full")
+		for range 20 {
+			other := s.db.insert()
+			p.Nudge("q")
+			s.until(time.Second, func() bool { return s.db.look(other.ID).terminal() }, "the queue has stopped")
+		}
+		s.hold(time.Time{}, parent)
+		s.ended(crowdMost + time.Minute)
+		for _, id := range children {
+			outcomes := s.db.look(id).outcomes
+			require.Len(t, s.witness.runs(id), 1, "a child that gave way had begun: %v", outcomes)
+		}
+	})
+}
