@@ -160,7 +160,7 @@ var holds = []hold{
 		put(s.T, s.pool, "fsm, fsm_version, step, state, inserted_at, priority", "'errand', 1, 'start', '{}', 'infinity', -1")
 	}},
 	{name: "a row that nobody may claim", slots: 3, begin: refused("runnable", "executing", "")},
-	{name: "more rows that nobody may claim than there are slots", slots: 1, begin: func(s *stage) {
+	{name: "more rows that nobody may claim than there are slots", slots: 2, begin: func(s *stage) {
 		for range 10 {
 			put(s.T, s.pool, "fsm, fsm_version, step, state, priority, partition_key",
 				`'errand', 1, 'start', '{"Mark": "`+refusal+`"}', -1, 'refused'`)
@@ -445,7 +445,8 @@ func cutOff(s *stage) {
 	}
 	c := claimAndStandStill(s, specs)
 	for i := range specs {
-		s.beside = append(s.beside, s.insert(keyed(fmt.Sprint("frozen ", i), 1)...)...)
+		behind := errandMachine.New(errand{Kind: "lost for now"}).PartitionKey(fmt.Sprint("frozen ", i))
+		s.beside = append(s.beside, s.insert(behind)...)
 	}
 	c.forget()
 }
@@ -453,7 +454,7 @@ func cutOff(s *stage) {
 // padded returns n specs of some 900 KiB each.
 func padded(n int) (specs []fsm.Spec) {
 	for i := range n {
-		e := errand{Pad: strings.Repeat(fmt.Sprint("bytes ", i), 900<<7)}
+		e := errand{Kind: "lost in an answer", Pad: strings.Repeat(fmt.Sprint("bytes ", i), 900<<7)}
 		specs = append(specs, errandMachine.New(e))
 	}
 	return specs

@@ -279,9 +279,17 @@ type hold struct {
 // waits and the schedule's take 1.3 s of it, the start of an engine the most of the rest.
 const undelayed = 4 * time.Second
 
-// undelayedLost is the same for those whose worker has gone. A reaper that has just begun holds off
-// for two heartbeats, so that other workers can beat first, and looks at its next turn.
-func undelayedLost(c engine.Config) time.Duration { return undelayed + 2*c.Heartbeat + c.Reap }
+// undelayedLost is the same for those whose worker has gone, or stands still, and for what waits
+// behind them: their kinds begin with "lost". Their lease ends, and a reaper looks at its next turn.
+// One that has just begun holds off for two heartbeats, so that other workers can beat first.
+func undelayedLost(c engine.Config) time.Duration {
+	return undelayed + max(c.Lease, 2*c.Heartbeat) + c.Reap
+}
+
+// hasWorker reports whether one of the instances that [stage.waiting] lists waits for no lease.
+func hasWorker(who []string) bool {
+	return slices.ContainsFunc(who, func(w string) bool { return !strings.HasPrefix(w, "lost") })
+}
 
 func TestNobodyWaitsForWhatTheyDoNotNeed(t *testing.T) {
 	t.Parallel()
@@ -302,10 +310,10 @@ func TestNobodyWaitsForWhatTheyDoNotNeed(t *testing.T) {
 					watched = whileItFails
 				}
 				var who []string
-				var took time.Duration // of all but those whose worker has gone
+				var took time.Duration // of all but those that wait for a lease
 				steady.Happens(t, watched, func() (waiting int, done bool) {
 					who = s.waiting(ids, since)
-					if took == 0 && !slices.ContainsFunc(who, func(w string) bool { return !strings.HasPrefix(w, "lost") }) {
+					if took == 0 && !hasWorker(who) {
 						took = time.Since(began)
 					}
 					return len(who), len(who) == 0
