@@ -280,8 +280,8 @@ type hold struct {
 const undelayed = 4 * time.Second
 
 // undelayedLost is the same for those whose worker has gone, or stands still, and for what waits
-// behind them: their kinds begin with "lost". Their lease ends, and a reaper looks at its next turn.
-// One that has just begun holds off for two heartbeats, so that other workers can beat first.
+// behind them: their kinds begin with "lost". Their lease ends, and a reaper looks. One that has
+// just begun holds off for two heartbeats, so that other workers can beat first.
 func undelayedLost(c engine.Config) time.Duration {
 	return undelayed + max(c.Lease, 2*c.Heartbeat) + c.Reap
 }

@@ -217,8 +217,8 @@ func (h *held) send() time.Duration {
 	return max(time.Millisecond, next-now)
 }
 
-// scouts puts those of siblings in front that try next, which are those that have tried least often.
-// It returns how many try now, and until when the others wait: see crowds. The caller holds mu.
+// scouts puts those of siblings in front that try next: those that have tried least often. It
+// returns how many try now, and until when the others wait: see crowds. The caller holds mu.
 func (h *held) scouts(parent int64, siblings []*pending, now time.Duration) (try int, until time.Duration) {
 	try, until = h.crowds.scout(parent, now)
 	if try = min(try, len(siblings)); try < len(siblings) {
