@@ -454,7 +454,7 @@ func cutOff(s *stage) {
 // padded returns n specs of some 900 KiB each.
 func padded(n int) (specs []fsm.Spec) {
 	for i := range n {
-		e := errand{Kind: "lost in an answer", Pad: strings.Repeat(fmt.Sprint("bytes ", i), 900<<7)}
+		e := errand{Kind: "lost in an answer", Pad: strings.Repeat(fmt.Sprint("padding ", i), 700<<7)}
 		specs = append(specs, errandMachine.New(e))
 	}
 	return specs
@@ -464,7 +464,7 @@ func padded(n int) (specs []fsm.Spec) {
 // of these instances.
 func claimAndStandStill(s *stage, specs []fsm.Spec) *clog {
 	s.beside = s.insert(specs...)
-	return standStill(s, "bytes 0", nil, map[string]engine.Queue{"default": quick(len(specs))})
+	return standStill(s, "padding ", nil, map[string]engine.Queue{"default": quick(len(specs))})
 }
 
 // standStill starts a process with some schedules and queues, which stands still from the answer on
