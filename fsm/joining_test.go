@@ -62,10 +62,11 @@ func TestRound(t *testing.T) {
 	})).Erase()
 	claim := &step.Claim{ID: 1, Machine: m.Name, Version: 1, Step: "start", State: json.RawMessage(`{}`), Children: []step.Child{
 		{Machine: "a", Status: "done"}, {Machine: "b", Status: "done"}, {Machine: "a", Status: "failed"}, {Machine: "a", Status: "runnable"},
+		{Node: "n", Machine: "a", Status: "failed", Failure: "skipped"}, {Node: "o", Machine: "a", Status: "failed", Failure: "error"},
 		{Machine: "a", Status: "executing"}, {Machine: "b", Status: "awaiting_signal"}, {Machine: "b", Status: "awaiting_children"}}}
 	_, err := m.Steps["start"].Run(t.Context(), claim)
 	require.NoError(t, err)
-	require.Equal(t, fsm.Round{Done: 2, Failed: 1, Left: 4}, got)
+	require.Equal(t, fsm.Round{Done: 2, Failed: 2, Skipped: 1, Left: 4}, got)
 	require.Zero(t, (&cartVisit{}).Round())
 }
 

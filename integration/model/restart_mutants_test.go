@@ -3,7 +3,7 @@ package model_test
 var restartMutants = []mutant{
 	{"a root does not wait for what runs again", "operate_restart.go", "SET children_pending = g.children_pending + u.more,", "SET children_pending = g.children_pending,"},
 	{"what runs again is counted no more", "operate_restart.go", "joined = CASE WHEN u.counted THEN NULL ELSE g.joined END", "joined = g.joined"},
-	{"what runs again still counts as failed", "operate_restart.go", "THEN greatest(g.join_failed - u.more, 0)", "THEN g.join_failed"},
+	{"what runs again still counts as failed", "operate_restart.go", "THEN greatest(g.join_failed - u.failed, 0)", "THEN g.join_failed"},
 	{"a restarted root fails fast again", "operate_restart.go", "wake_failed = CASE WHEN NOT u.round THEN g.wake_failed END", "wake_failed = g.wake_failed"},
 	{"a restarted root keeps its rest", "operate_restart.go", "CASE WHEN u.graph THEN ARRAY[g.round]", "CASE WHEN u.graph THEN ARRAY[]::bigint[]"},
 	{"what runs again is over its deadline", "operate_restart.go", "deadline = CASE WHEN g.finished_at IS NULL OR g.deadline > (SELECT clock_timestamp()) THEN g.deadline END", "deadline = g.deadline"},

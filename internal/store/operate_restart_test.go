@@ -68,7 +68,8 @@ func (b bench) exact(root int64) {
 	require.Equal(b.t, []string{"0"}, b.column(`SELECT (children_pending - (SELECT count(*) FROM gendurable.gen_durable k WHERE k.parent_id = g.id
 		AND k.parent_round = g.round AND k.joined IS NULL))::text FROM gendurable.gen_durable g WHERE g.id = $1 AND g.status = 'awaiting_children'`, root))
 	require.Empty(b.t, b.column(`SELECT concat_ws(' ', join_size, children_pending, join_done, join_failed) FROM gendurable.gen_durable g
-		WHERE g.id = $1 AND (join_size - children_pending <> join_done + join_failed OR join_done <> (SELECT count(*) FROM gendurable.gen_durable k
+		WHERE g.id = $1 AND (join_size - children_pending <> join_done + join_failed + (SELECT count(*) FROM gendurable.gen_durable k
+			WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.failure = 'skipped') OR join_done <> (SELECT count(*) FROM gendurable.gen_durable k
 			WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.status = 'done'))`, root))
 	require.Empty(b.t, b.column(`SELECT n.node FROM gendurable.gen_durable n WHERE n.parent_id = $1 AND n.status = 'awaiting_children' AND n.visit = 0
 		AND n.children_pending <> (SELECT count(*) FROM gendurable.edges e JOIN gendurable.gen_durable f ON f.id = e.from_id
