@@ -155,7 +155,7 @@ ALTER TABLE interleave.shelf SET (autovacuum_enabled = false);
 CREATE VIEW interleave.move AS
 SELECT seq, xid, actor, overtook, (n).id, (o).status AS was, (n).status AS is, o, n,
   (o).locked_by AS worker, (o).claim_token AS token, (o).visit AS visit,
-  (n).commit_id IS DISTINCT FROM (o).commit_id AS marked
+  (n).commit_id IS DISTINCT FROM (o).commit_id AND (n).commit_id IS NOT NULL AS marked -- a restart takes the mark away
 FROM interleave.change WHERE (o).id IS NOT NULL AND (n).id IS NOT NULL AND o IS DISTINCT FROM n;
 
 -- The moves that are edits, rewinds and migrations, as those were told.

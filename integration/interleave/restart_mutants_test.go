@@ -12,6 +12,6 @@ var restartMutants = []mutant{
 		of("AND (x.status = 'failed' OR", text("x.join_failed > 0 AND x.finished_at IS NULL", "x.join_failed < 0"))},
 	{"restart that leaves what was woken", "restart/restart|done", "node begun early", text("x.status = 'awaiting_children' OR x.status = 'runnable'", "x.status = 'awaiting_children' OR x.status = 'done'")},
 	{"restart that locks nothing", "restart/restart|skip", "barrier", text("ORDER BY g.id FOR NO KEY UPDATE OF g", "ORDER BY g.id")},
-	{"restart of what a claim has begun", "restart/restart|claim", "strange move", text("x.status = 'runnable' AND x.attempt = 0 AND x.crashes = 0", "x.status IN ('runnable', 'executing')")},
+	{"restart of what a claim has begun", "restart/restart|claim", "strange move", text("x.status = 'runnable' AND NOT (x.attempt > 0 OR x.crashes > 0 OR x.commit_id IS NOT NULL)", "x.status IN ('runnable', 'executing')")},
 	{"restart that skips a recount", "restart/restart|done", "node woke early", of("g.children_pending + u.more", text("g.children_pending + u.more", "g.children_pending + CASE WHEN u.failed > 0 THEN u.more ELSE 0 END"))},
 }

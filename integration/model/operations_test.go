@@ -433,7 +433,8 @@ func (p *pair) beat(w *worker, claims ...claim) {
 // release gives claims back.
 func (p *pair) release(w *worker, claims ...claim) {
 	for _, c := range claims {
-		p.logf("release(%s, claim %d of %d)", w.name, c.Token, c.ID)
+		p.logf("release(%s, claim %d of %d, ran %t)", w.name, c.Token, c.ID, c.Ran)
+		c.real.Begun = c.Ran
 	}
 	models, reals := columns(claims)
 	ctx, cancel := p.context()

@@ -134,9 +134,11 @@ func (w *World) decide(i *Instance, e *Entry) {
 		}
 		i.Status, i.EligibleAt, i.State = Runnable, w.after(o.Delay), o.State
 		i.Attempt++
+		i.Begun = true
 		i.LastError = cmp.Or(o.Err, i.LastError)
 	case Again: // the same attempt of the same visit, later
 		i.Status, i.EligibleAt, i.State = Runnable, w.after(o.Delay), cmp.Or(o.State, i.State)
+		i.Begun = true
 	case Await:
 		i.progress(o)
 		i.Status, i.Awaits, i.Deadline = AwaitingSignal, o.Names, o.At

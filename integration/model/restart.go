@@ -152,7 +152,7 @@ func (r *restart) behind(k *Instance, count recount) {
 	switch {
 	case k.Status == AwaitingChildren:
 		r.todo = append(r.todo, func() { k.count(count) })
-	case k.Status == Runnable && k.Attempt == 0 && k.Crashes == 0 && count.waits():
+	case k.Status == Runnable && !k.hasBegun() && count.waits():
 		r.rerun = append(r.rerun, k)
 		r.todo = append(r.todo, func() { r.w.waitAgain(k, count) })
 	}
@@ -223,6 +223,7 @@ func (i *Instance) count(c recount) {
 func (w *World) waitAgain(k *Instance, c recount) {
 	k.count(c)
 	w.reset(k, c.waits())
+	k.Begun = false
 }
 
 // await lets a parent that waits wait for children that run again, as far as it has counted them.

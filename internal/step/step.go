@@ -159,6 +159,8 @@ type Claim struct {
 
 	Gate string // the gate of which the instance has a place; "": none
 
+	Begun bool // this visit's code has been called under this claim: of a node, its release notes that
+
 	// Migrated is the version of the row, where the claim was converted from an older one: Version,
 	// Step and State are those of the newer. 0: it was not.
 	Migrated int

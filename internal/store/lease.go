@@ -246,9 +246,11 @@ func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 // releaseSQL gives claims back with attempt, crashes, visit, state and eligible_at unchanged, so
 // that a deploy costs no attempt. It passes over rows that somebody has locked: the others of a
 // batch do not wait for them, and neither does the connection. SKIP LOCKED also makes the join by
-// ctid right (a join by id was planned as a walk over the table). $1 ids $2 tokens $3 worker.
+// ctid right (a join by id was planned as a walk over the table). A node whose step has been called
+// is marked as begun: see begun. $1 ids $2 tokens $3 worker $4 nodes whose step was called; NULL:
+// none.
 var releaseSQL = named("release", `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,
-  lease_expires_at = NULL
+  lease_expires_at = NULL, commit_id = CASE WHEN g.id = ANY($4::bigint[]) THEN coalesce(g.commit_id, `+begunText+`) ELSE g.commit_id END
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND `+claimFence("$3", "u.token")+`
@@ -278,7 +280,7 @@ func (r *Released) add(o Released) {
 func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim) (out Released, err error) {
 	release := func(claims []*step.Claim, promote bool) error {
 		one, err := s.giveBack(ctx, worker, claims, promote, func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt {
-			return s.stmt(releaseSQL, read, ids, tokens, worker)
+			return s.stmt(releaseSQL, read, ids, tokens, worker, begunNodes(claims))
 		})
 		out.add(one)
 		return err

@@ -56,8 +56,10 @@ var (
 // them: the policy of its join, its timeout and the names of its signals are gone. Where these
 // children are nodes, the rest of them is cancelled once it does not wait any more, as of any
 // graph. joined is reset where the parent is to count the row again. A node at its first visit
-// counts anew what it waits for, and beside that the edges of its quorum. The caller has locked
-// the rows, so SKIP LOCKED skips none, and the join by ctid is right, as in cancelSQL.
+// counts anew what it waits for, and beside that the edges of its quorum, and has not begun: see
+// begun. If the commit that ended it got no answer, its worker takes that outcome for stale now.
+// The caller has locked the rows, so SKIP LOCKED skips none, and the join by ctid is right, as in
+// cancelSQL.
 //
 // $1 ids $2 waits $3 to come (NULL: as it is) $4 edges that are not met (NULL: no such node) $5,
 // $6 of a parent the size of its round and how many are done; of a quorum how many are to come,
@@ -66,7 +68,7 @@ var (
 var restartSQL = named("restart", `UPDATE {s}.gen_durable g SET status = CASE WHEN u.waits THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END,
   failure = NULL, finished_at = NULL, paused = g.paused AND g.finished_at IS NULL, joined = CASE WHEN u.counted THEN NULL ELSE g.joined END,
   pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, run_gate = NULL, run_place = NULL, locked_by = NULL, lease_expires_at = NULL,
-  attempt = 0, crashes = 0, last_error = CASE WHEN u.waits THEN NULL ELSE g.last_error END, await_deadline = NULL,
+  attempt = 0, crashes = 0, commit_id = CASE WHEN u.unmet IS NULL THEN g.commit_id END, last_error = CASE WHEN u.waits THEN NULL ELSE g.last_error END, await_deadline = NULL,
   deadline = CASE WHEN g.finished_at IS NULL OR g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,
   children_pending = coalesce(u.pending, g.children_pending),
   join_size = CASE WHEN u.unmet IS NOT NULL OR u.round AND g.join_round >= g.round THEN coalesce(u.size, g.join_size) ELSE g.join_size END,

@@ -42,7 +42,7 @@ CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = r.id OFFSET 0
 var waitBehindSQL = named("wait behind", `SELECT `+memberText+` FROM (SELECT DISTINCT e.to_id FROM unnest($1::bigint[]) AS u(id)
   CROSS JOIN LATERAL (SELECT e.to_id FROM {s}.edges e WHERE e.from_id = u.id OFFSET 0) e) b
 CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = b.to_id AND x.visit = 0
-  AND (x.status = 'awaiting_children' OR x.status = 'runnable' AND x.attempt = 0 AND x.crashes = 0) OFFSET 0) x
+  AND (x.status = 'awaiting_children' OR x.status = 'runnable' AND NOT `+begun+`) OFFSET 0) x
 LIMIT $2`)
 
 // edgesBeforeSQL reads the edges that lead to nodes, whether each is to come, met or not met, and

@@ -80,6 +80,67 @@ func (b bench) exact(root int64) {
 	require.Empty(b.t, b.column(`SELECT node FROM gendurable.gen_durable WHERE parent_id = $1 AND (status IN ('done', 'failed')) <> (joined IS NOT NULL)`, root))
 }
 
+// A node that has begun goes on, whatever is restarted before it, though it has neither an attempt
+// nor another visit: it has asked to run again, or was given back while its step ran. A claim that
+// was given back before that does not count. Nor does a graph that is over keep it from going on.
+func TestRestartLeavesWhatHasBegun(t *testing.T) {
+	b := newBench(t)
+	for name, c := range map[string]struct {
+		begins func(c *step.Claim)
+		begun  bool
+	}{
+		"claimed only": {func(c *step.Claim) { b.release(c) }, false},
+		"released as its step ran": {func(c *step.Claim) {
+			c.Begun = true
+			b.release(c)
+		}, true},
+		"again": {func(c *step.Claim) {
+			b.commit(newMark(), false, store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Again}})
+		}, true},
+		"again, then claimed only": {func(c *step.Claim) {
+			b.commit(newMark(), false, store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Again}})
+			b.release(b.claimOne())
+		}, true},
+		"retry": {func(c *step.Claim) {
+			b.commit(newMark(), false, store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Retry}})
+		}, true},
+	} {
+		root, ids := b.arrange("z a b<a!", nil)
+		_, _, held := b.drive(root, "a", "zb")
+		require.Len(t, held, 2, name)
+		node := held[slices.IndexFunc(held, func(c *step.Claim) bool { return c.Node == "b" })]
+		require.NoError(t, b.Feed(t.Context(), []*step.Claim{node}, 1<<20))
+		require.Empty(t, node.Skip, name)
+		c.begins(node)
+		require.Empty(t, b.restart(ids["a"]).Refused, name)
+		require.Equal(t, c.begun, b.status(ids["b"]) == "runnable", name)
+		b.exact(root)
+		if !c.begun { // what runs and fails then waits anew behind the next restart
+			ran, _, _ := b.drive(root, "ab", "z")
+			require.Equal(t, "ab", ran, name)
+			require.Empty(t, b.restart(ids["a"]).Refused, name)
+			require.Equal(t, "failed", b.status(ids["b"]), name)
+			require.Empty(t, b.restart(root).Refused, name)
+			require.Equal(t, "awaiting_children", b.status(ids["b"]), name)
+		} else {
+			b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'error', finished_at = now() WHERE id = $1`, root)
+			for _, claimed := range b.claim().Claims {
+				require.NoError(t, b.Feed(t.Context(), []*step.Claim{claimed}, 1<<20))
+				require.Equal(t, claimed.Node != "b", claimed.Skip != "", "%s: %s", name, claimed.Node)
+			}
+		}
+		b.exec(`DELETE FROM gendurable.edges`)
+		b.exec(`DELETE FROM gendurable.gen_durable`)
+	}
+}
+
+func (b bench) release(c *step.Claim) {
+	b.t.Helper()
+	got, err := b.Release(b.t.Context(), me, []*step.Claim{c})
+	require.NoError(b.t, err)
+	require.Equal(b.t, 1, got.Claims)
+}
+
 // Each row runs a graph whose nodes in fails fail, while those in holds execute, restarts the root
 // or a node, and looks at what waits and runs then. In the end everything is done.
 func TestRestart(t *testing.T) {
