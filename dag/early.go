@@ -59,12 +59,13 @@ func (g *Graph[I, R]) goOn(v *fsm.Visit[I, R], p part) fsm.Outcome {
 }
 
 // wait lets a graph go on when a value may be there. More nodes than those that are left are
-// lacking where one of them has failed; an operator may still restart it.
+// lacking where one of them has failed; an operator may still restart it. Where each end counts,
+// that of a node that is skipped does, too: the value may look at it.
 func (g *Graph[I, R]) wait(j *fsm.Joining, p part, at statuses, left int) *fsm.Joining {
 	if n := min(g.lacking(p, at), left); n > 0 {
 		return j.Quorum(n)
 	}
-	return j.Race()
+	return j.Race().Quorum(left)
 }
 
 // there reports whether a value is there.

@@ -214,3 +214,22 @@ func TestAGraphEndsWithWhatWasAdded(t *testing.T) {
 	dag.Do(needless, "a", dag.In(needless), func(_ context.Context, s string) (string, error) { return s, nil })
 	require.ErrorContains(t, fsm.Check(needless.Return(dag.In(needless))[0]), "return: CancelRest, and the value needs no node")
 }
+
+// A value that looks at a node's failure is there when that node is skipped, too.
+func TestAGraphEndsWithWhatWasSkipped(t *testing.T) {
+	t.Parallel()
+	g := dag.New(review).CancelRest()
+	sure := dag.Do(g, "sure", dag.In(g), func(_ context.Context, s string) ([]string, error) { return []string{s}, nil })
+	gate := dag.Call(g, "gate", dag.In(g), opinion, dag.With(func(s fsm.Spec) fsm.Spec { return s.Key("gate") }))
+	behind := dag.Do(g, "behind", gate, func(_ context.Context, s string) (string, error) { return s, nil })
+	dag.Call(g, "slow", dag.In(g), opinion)
+	kit := durabletest.New(t, durabletest.Config{Machines: append(g.Return(dag.After(sure, dag.Maybe(behind))), approval()[len(approval())-1])})
+	id, err := kit.Engine.Insert(t.Context(), review.New("paper"))
+	require.NoError(t, err)
+	durabletest.RequireDrain(t, kit)
+	durabletest.RequireStatus(t, kit, id, fsm.StatusAwaitingChildren)
+	_, err = kit.Engine.Signal(t.Context(), fsm.Key("gate"), vote.With(false))
+	require.NoError(t, err)
+	durabletest.RequireDrain(t, kit)
+	require.Equal(t, []string{"paper"}, durabletest.RequireDone(t, kit, review, id))
+}

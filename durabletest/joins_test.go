@@ -308,6 +308,6 @@ func ExampleRunStep_stream() {
 		durabletest.DoneChild(quote, "house", "3 %")}})
 	fmt.Println(out.Kind, out.Join.Stream, err)
 	// Output:
-	// {Done:1 Failed:0 Left:7}
+	// {Done:1 Failed:0 Skipped:0 Left:7}
 	// rejoin 10 <nil>
 }

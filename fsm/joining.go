@@ -37,20 +37,23 @@ type Joining struct {
 }
 
 // Quorum goes on as soon as k children are done, or so many have failed that k can never be.
-// Children that were dropped count as failed. k is at least 1, and at most the number of children;
-// for a Rejoin, of those that the step saw live. Quorum excludes Race.
+// Children that were dropped, and nodes that were skipped, count as failed for that. k is at least
+// 1, and at most the number of children; for a Rejoin, of those that the step saw live.
 func (j *Joining) Quorum(k int) *Joining {
 	j.quorum, j.many = k, true
 	return j
 }
 
-// Race goes on as soon as one child has ended, done or failed. It excludes Quorum and FailFast.
+// Race goes on as soon as one child has ended, done or failed, but not skipped. With a Quorum of
+// all children that are left it goes on with each end, also of a node that is skipped. Race
+// excludes FailFast.
 func (j *Joining) Race() *Joining {
 	j.race = true
 	return j
 }
 
-// FailFast goes on as soon as one child has failed.
+// FailFast goes on as soon as one child has failed. A node that was skipped ([FailureSkipped])
+// counts as none: what it was skipped for has failed itself, or all is well.
 func (j *Joining) FailFast() *Joining {
 	j.fast = true
 	return j
@@ -150,8 +153,6 @@ func (j *Joining) policy() (*step.Join, error) {
 		return nil, outcomeFault("quorum", fmt.Errorf("%d, at most the number of children that are left, %d", j.quorum, n))
 	case known && j.quorum > n:
 		return nil, outcomeFault("quorum", fmt.Errorf("%d, at most the number of children, %d", j.quorum, n))
-	case j.race && j.many:
-		return nil, outcomeFault("race", errors.New("both Quorum and Race"))
 	case j.race && j.fast:
 		return nil, outcomeFault("race", errors.New("both FailFast and Race"))
 	}
@@ -184,7 +185,9 @@ func (j *Joining) policy() (*step.Join, error) {
 type Round struct {
 	Done   int `json:"done"`
 	Failed int `json:"failed"`
-	Left   int `json:"left"` // that have not ended; in a stream, that no visit was shown yet
+	// Skipped nodes of a graph ([FailureSkipped]) are counted apart: no policy takes them for failed.
+	Skipped int `json:"skipped,omitempty"`
+	Left    int `json:"left"` // that have not ended; in a stream, that no visit was shown yet
 }
 
 // Round counts the children of the round that joins at this visit, as [Visit.Children] returns
@@ -213,10 +216,12 @@ func (v *Visit[S, R]) Joins() bool {
 
 func countRound(children []step.Child) (r Round) {
 	for i := range children {
-		switch Status(children[i].Status) {
-		case StatusDone:
+		switch status := Status(children[i].Status); {
+		case status == StatusDone:
 			r.Done++
-		case StatusFailed:
+		case status == StatusFailed && children[i].Failure == string(FailureSkipped):
+			r.Skipped++
+		case status == StatusFailed:
 			r.Failed++
 		default:
 			if children[i].Retried {
@@ -229,12 +234,12 @@ func countRound(children []step.Child) (r Round) {
 	return r
 }
 
-// seen counts the children as joins do, each as it first ended.
+// seen counts the children as joins do, each as it first ended, and none that was skipped.
 func seen(children []step.Child) *step.Seen {
 	var s step.Seen
 	for i := range children {
 		switch c := &children[i]; {
-		case c.Retried || c.Status == string(StatusFailed):
+		case c.Retried || c.Status == string(StatusFailed) && c.Failure != string(FailureSkipped):
 			s.Failed++
 		case c.Status == string(StatusDone):
 			s.Done++

@@ -29,6 +29,7 @@ func TestJoining(t *testing.T) {
 		"fail fast":      {func(v *cartVisit) *fsm.Joining { return two(v).FailFast() }, &step.Join{Failed: 1}},
 		"quorum or fail": {func(v *cartVisit) *fsm.Joining { return two(v).FailFast().Quorum(1) }, &step.Join{Done: 1, Failed: 1}},
 		"rest":           {func(v *cartVisit) *fsm.Joining { return two(v).CancelRest() }, &step.Join{Cancel: true}},
+		"each end":       {func(v *cartVisit) *fsm.Joining { return two(v).Race().Quorum(2) }, &step.Join{Done: 2, Ended: 1}},
 		"race, rest":     {func(v *cartVisit) *fsm.Joining { return two(v).Race().CancelRest() }, &step.Join{Ended: 1, Cancel: true}},
 		"timeout":        {func(v *cartVisit) *fsm.Joining { return two(v).Timeout(time.Minute) }, &step.Join{Timeout: time.Minute}},
 		"until":          {func(v *cartVisit) *fsm.Joining { return two(v).Until(soon) }, &step.Join{At: soon}},
@@ -62,11 +63,12 @@ func TestRound(t *testing.T) {
 	})).Erase()
 	claim := &step.Claim{ID: 1, Machine: m.Name, Version: 1, Step: "start", State: json.RawMessage(`{}`), Children: []step.Child{
 		{Machine: "a", Status: "done"}, {Machine: "b", Status: "done"}, {Machine: "a", Status: "failed"}, {Machine: "a", Status: "runnable"},
+		{Node: "n", Machine: "a", Status: "failed", Failure: "skipped"}, {Node: "o", Machine: "a", Status: "failed", Failure: "error"},
 		{Machine: "a", Status: "executing"}, {Machine: "b", Status: "awaiting_signal"}, {Machine: "b", Status: "awaiting_children"},
 		{Machine: "a", Status: "runnable", Retried: true}, {Machine: "a", Status: "done", Retried: true}}}
 	_, err := m.Steps["start"].Run(t.Context(), claim)
 	require.NoError(t, err)
-	require.Equal(t, fsm.Round{Done: 3, Failed: 2, Left: 4}, got)
+	require.Equal(t, fsm.Round{Done: 3, Failed: 3, Skipped: 1, Left: 4}, got)
 	require.Zero(t, (&cartVisit{}).Round())
 }
 
@@ -77,6 +79,7 @@ func TestRejoin(t *testing.T) {
 	children := []step.Child{{Status: "done"}, {Status: "failed"}, {Status: "failed"}, {Status: "runnable"}, {Status: "executing"}}
 	seen := &step.Seen{Done: 1, Failed: 2}
 	again := []step.Child{{Status: "done"}, {Status: "done", Retried: true}, {Status: "executing", Retried: true}, {Status: "runnable"}}
+	skips := []step.Child{{Status: "done"}, {Status: "failed", Failure: "skipped"}, {Status: "failed", Failure: "error"}, {Status: "runnable"}}
 	rejoin := func(v *cartVisit) *fsm.Joining { return v.Rejoin("end", v.State) }
 	for name, c := range map[string]struct {
 		children []step.Child
@@ -91,6 +94,7 @@ func TestRejoin(t *testing.T) {
 		"timeout":          {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Timeout(time.Hour) }, &step.Join{Timeout: time.Hour, Seen: seen}, ""},
 		"retried":          {again, func(v *cartVisit) *fsm.Joining { return rejoin(v).Race() }, &step.Join{Ended: 1, Seen: &step.Seen{Done: 1, Failed: 2}}, ""},
 		"retried, quorum":  {again, func(v *cartVisit) *fsm.Joining { return rejoin(v).Quorum(2) }, nil, "quorum: 2, at most the number of children that are left, 1"},
+		"some are skipped": {skips, func(v *cartVisit) *fsm.Joining { return rejoin(v).FailFast() }, &step.Join{Failed: 1, Seen: &step.Seen{Done: 1, Failed: 1}}, ""},
 		"not looked":       {nil, func(v *cartVisit) *fsm.Joining { return rejoin(v).Quorum(9) }, &step.Join{Done: 9}, ""},
 		"too many":         {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Quorum(3) }, nil, "quorum: 3, at most the number of children that are left, 2"},
 		"none to be done":  {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Quorum(0) }, nil, "quorum: 0, at least 1"},

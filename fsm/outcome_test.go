@@ -196,7 +196,6 @@ func TestOutcomeFaults(t *testing.T) {
 		"quorum of 0":              {func(v *cartVisit) fsm.Outcome { return joined(v).Quorum(0) }, "quorum", "0, at least 1"},
 		"negative quorum":          {func(v *cartVisit) fsm.Outcome { return joined(v).Quorum(-1) }, "quorum", "-1, at least 1"},
 		"quorum over":              {func(v *cartVisit) fsm.Outcome { return joined(v).Quorum(3) }, "quorum", "3, at most the number of children, 2"},
-		"quorum and race":          {func(v *cartVisit) fsm.Outcome { return joined(v).Quorum(1).Race() }, "race", "both Quorum"},
 		"fail fast and race":       {func(v *cartVisit) fsm.Outcome { return joined(v).Race().FailFast() }, "race", "both FailFast"},
 		"or nothing":               {func(v *cartVisit) fsm.Outcome { return joined(v).Or() }, "signals", "at least one"},
 		"or nil":                   {func(v *cartVisit) fsm.Outcome { return joined(v).Or(paid, nil) }, "signals[1]", "nil"},

@@ -111,5 +111,5 @@ func (x *execution) crowded() *step.Commit {
 	if waited == 0 {
 		return nil
 	}
-	return &step.Commit{Kind: step.Again, Delay: min(max(waited, crowdLeast), crowdMost)}
+	return &step.Commit{Kind: step.Again, Unbegun: true, Delay: min(max(waited, crowdLeast), crowdMost)}
 }

@@ -203,6 +203,10 @@ func (x *execution) consider(r commitReply) (outcome *step.Commit, over bool) {
 	case r.abandoned:
 		return nil, true
 	case r.stale:
+		if o := x.sent.entry.Commit; o != nil && o.Unbegun { // applied or not, nothing has run
+			x.f.taken.Store(true)
+			return nil, true
+		}
 		x.stale()
 		return nil, true
 	case r.undone:

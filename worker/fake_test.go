@@ -66,6 +66,7 @@ type row struct {
 	large    bool // its state does not come with a claim
 	err      string
 	outcomes []step.Kind // the committed ones
+	begun    bool        // one of them is of a step that was called
 }
 
 // batchSent is one commit as the worker sent it.
@@ -347,7 +348,9 @@ func (db *fake) apply(worker, mark string, e *store.Entry, slow bool, out *store
 		return
 	}
 	out.Applied[r.ID] = true
-	r.mark, r.outcomes = mark, append(r.outcomes, o.Kind)
+	if r.outcomes, r.begun = append(r.outcomes, o.Kind), r.begun || !o.Unbegun; r.begun || c.Node == "" {
+		r.mark = mark
+	}
 	if o.Version != 0 {
 		r.Version, r.Step, r.State = o.Version, o.Step, o.State
 	}

@@ -167,6 +167,7 @@ func (x *execution) step() (*step.Commit, error) {
 	if c.Ungrouped != nil {
 		return nil, c.Ungrouped
 	}
+	c.Begun = true
 	run, joins := s.Run, x.f.group.awaits(x.f)
 	if joins {
 		run = func(ctx context.Context, c *step.Claim) (*step.Commit, error) { return x.f.group.join(ctx, x.f, c) }

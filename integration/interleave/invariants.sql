@@ -155,7 +155,7 @@ ALTER TABLE interleave.shelf SET (autovacuum_enabled = false);
 CREATE VIEW interleave.move AS
 SELECT seq, xid, actor, overtook, (n).id, (o).status AS was, (n).status AS is, o, n,
   (o).locked_by AS worker, (o).claim_token AS token, (o).visit AS visit,
-  (n).commit_id IS DISTINCT FROM (o).commit_id AS marked
+  (n).commit_id IS DISTINCT FROM (o).commit_id AND (n).commit_id IS NOT NULL AS marked -- a restart takes the mark away
 FROM interleave.change WHERE (o).id IS NOT NULL AND (n).id IS NOT NULL AND o IS DISTINCT FROM n;
 
 -- The moves that are edits, rewinds and migrations, as those were told.
@@ -324,9 +324,11 @@ WHERE NOT (l.n).id = ANY (c.awaited)
   AND NOT EXISTS (SELECT FROM interleave.letter d WHERE (d.o).id = (l.n).id AND d.seq < m.seq);
 
 -- Children: a barrier counts the children of its round that have not joined, each once; nobody is left behind.
--- A parent whose join has a policy wakes for it as well, with the first end that makes it true.
+-- A parent whose join has a policy wakes for it as well, with the first end that makes it true. A node that was skipped is none.
+CREATE FUNCTION interleave.skips(root bigint, its_round bigint) RETURNS bigint LANGUAGE sql AS $$
+  SELECT count(*) FROM gendurable.gen_durable k WHERE k.parent_id = root AND k.parent_round = its_round AND k.failure = 'skipped' $$;
 CREATE FUNCTION interleave.policy_wakes(p gendurable.gen_durable) RETURNS boolean LANGUAGE sql AS $$
-  SELECT coalesce(p.join_round >= p.round AND p.join_size - p.children_pending = p.join_done + p.join_failed AND (p.join_done >= p.wake_done OR p.join_done + p.children_pending < p.wake_done
+  SELECT coalesce(p.join_round >= p.round AND p.join_size - p.children_pending - p.join_done - p.join_failed BETWEEN 0 AND interleave.skips(p.id, p.round) AND (p.join_done >= p.wake_done OR p.join_done + p.children_pending < p.wake_done
     OR p.join_failed >= p.wake_failed OR p.join_done + p.join_failed >= p.wake_ended), false) $$;
 CREATE VIEW interleave.broken_barrier AS
 SELECT 'barrier' AS name, format('parent %s has %s pending', g.id, g.children_pending) AS detail
@@ -346,7 +348,7 @@ FROM interleave.move m WHERE m.is = 'awaiting_children' AND interleave.policy_wa
 UNION ALL
 SELECT 'policy miscounted', format('parent %s counts %s done, %s failed', g.id, g.join_done, g.join_failed)
 FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND g.join_round >= g.round
-  AND (g.join_size - g.children_pending <> g.join_done + g.join_failed OR g.join_done <> (SELECT count(*) FROM interleave.move j
+  AND (g.join_size - g.children_pending <> g.join_done + g.join_failed + interleave.skips(g.id, g.round) OR g.join_done <> (SELECT count(*) FROM interleave.move j
     WHERE (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND j.is = 'done' AND (j.n).parent_id = g.id AND (j.n).parent_round = g.round))
 UNION ALL
 SELECT 'woke twice', format('parent %s in round %s, visit %s', m.id, (m.n).round, (m.n).visit)

@@ -111,6 +111,8 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 	case model.Again:
 		if o.Delay = one(h, delays, "delay"); h.flip("with a state") {
 			o.State = h.payload()
+		} else {
+			o.Unbegun = h.flip("gives way")
 		}
 	case model.Await:
 		o.Step, o.State, o.Names = one(h, steps, "step"), h.payload(), []string{one(h, names, "name")}

@@ -11,6 +11,7 @@ import (
 // exactly these.
 type Claim struct {
 	Instance
+	Ran     bool     // its step has been called
 	Lingers bool     // another worker's step may still run under its partition key
 	Awaited []Signal // the signals that it awaits, in the inbox at the moment of the claim, oldest first
 }
@@ -150,13 +151,13 @@ func (w *World) Locked(claims []Claim) (ids []ID) {
 	return ids
 }
 
-// Release gives claims back, with their instances as if they had not been claimed, and counts the
-// claims that were current. It passes over what a stranger holds.
+// Release gives claims back, with their instances as if they had not been claimed, but for what has
+// begun, and counts the claims that were current. It passes over what a stranger holds.
 func (w *World) Release(claims []Claim) (released int) {
 	for n := range claims {
 		if w.holdsLease(&claims[n]) && !w.held[claims[n].ID] {
 			i := w.Get(claims[n].ID)
-			i.Status = Runnable
+			i.Status, i.Begun = Runnable, i.Begun || claims[n].Ran
 			i.unclaim()
 			released++
 		}

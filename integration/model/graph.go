@@ -50,8 +50,17 @@ func (w *World) Before(id ID) (edges []Edge) {
 func (w *World) Skips(c *Claim) bool {
 	root := w.Get(c.Parent)
 	over := root == nil || root.Status.Terminal()
-	return c.Join.Failed > 0 || over && c.Attempt == 0 && c.Crashes == 0
+	return c.Join.Failed > 0 || over && !c.hasBegun()
 }
+
+// Unmarked reports whether the instance bears no mark of an outcome that was applied: a node that
+// gave way stays unbegun.
+func (i *Instance) Unmarked(o *Outcome) bool {
+	return o.Unbegun && i.Node != "" && i.Visit == 0 && !i.Begun
+}
+
+// hasBegun reports whether a node has begun: it goes on, whatever is restarted before it.
+func (i *Instance) hasBegun() bool { return i.Attempt > 0 || i.Crashes > 0 || i.Begun }
 
 // waitsForNodes reports whether an instance is a node that waits for others.
 func (i *Instance) waitsForNodes() bool {

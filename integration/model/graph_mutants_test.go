@@ -9,6 +9,7 @@ var graphMutants = []mutant{
 	{"a quorum that is lost wakes nobody", "commit_graph.go", "d.ok < d.n OR ` + quorumLost + ` AS wakes", "d.ok < d.n AS wakes"},
 	{"a quorum is met again and again", "commit_graph.go", "x.join_done < x.wake_done AND x.join_done + d.yes", "x.join_done + d.yes"},
 	{"failures count for a quorum", "commit_graph.go", "(WHERE e.needs = {needs any} AND k.status = 'done')::int AS yes", "(WHERE e.needs = {needs any})::int AS yes"},
+	{"a skip counts as a failure", "commit_riders.go", "(WHERE k.status <> 'done' AND k.failure <> 'skipped')::int AS bad", "(WHERE k.status <> 'done')::int AS bad"},
 	{"a node forgets its delay", "commit_graph.go", "THEN greatest(p.eligible_at, (SELECT clock_timestamp()))", "THEN (SELECT clock_timestamp())"},
 	{"edges one at a time", "commit_graph.go", "SELECT e.to_id, count(*) FILTER (WHERE e.needs < {needs any})::int AS n,", "SELECT e.to_id, max((e.needs < {needs any})::int) AS n,"},
 	{"a node runs though its edge is not met", "read_upstream.go", "coalesce(x.join_failed > 0, false) AS unmet", "false AS unmet"},

@@ -45,7 +45,7 @@ func (w *World) rejoin(i *Instance, e *Entry) {
 	if o.Kind != Rejoin {
 		return
 	}
-	var size, done, failed, unshown int
+	var size, done, failed, skipped, unshown int
 	for _, k := range w.Children(i) {
 		if size++; k.Joined && k.Shown == 0 {
 			unshown++
@@ -54,6 +54,8 @@ func (w *World) rejoin(i *Instance, e *Entry) {
 		case !k.Joined:
 		case k.Status == Done && !k.Retried:
 			done++
+		case k.Failure == "skipped" && !k.Retried:
+			skipped++
 		default:
 			failed++
 		}
@@ -72,7 +74,7 @@ func (w *World) rejoin(i *Instance, e *Entry) {
 	if i.Most = o.Policy.Stream; i.Most > 0 { // an end that no visit was shown
 		j.Ends = done + failed - unshown + o.Policy.Ends
 	}
-	i.Join, i.Pending = j, size-done-failed
+	i.Join, i.Pending = j, size-done-failed-skipped
 	i.rearm(o.Policy.CancelRest)
 	i.Awaits, i.Deadline = o.Names, o.At
 	if o.Timeout > 0 {
@@ -123,6 +125,7 @@ func (w *World) join(ended ...*Instance) {
 		case parent.Join.Round < parent.Round:
 		case child.Status == Done:
 			parent.Join.Done++
+		case child.Failure == "skipped": // what it was skipped for has counted, or is no failure
 		default:
 			parent.Join.Failed++
 		}

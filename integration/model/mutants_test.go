@@ -26,7 +26,7 @@ var mutants = []mutant{
 		"t.parent IS NULL OR t.parent = ANY(ARRAY(SELECT id FROM p))"},
 	{"join more than once", "commit.go", "AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN", "AND g.parent_id IS NOT NULL THEN"},
 	{"quorum out of reach sleeps", "commit_join.go", "OR x.join_done + d.ok + x.children_pending - d.n < x.wake_done", ""},
-	{"policy does not count failures", "commit_riders.go", "THEN p.join_failed + d.n - d.ok ELSE", "THEN p.join_failed ELSE"},
+	{"policy does not count failures", "commit_riders.go", "THEN p.join_failed + d.bad ELSE", "THEN p.join_failed ELSE"},
 	{"quorum counts dropped children", "commit_spawn.go", "g.children_pending - u.n < g.wake_done", "false"},
 	{"join one child at a time", "commit_riders.go", "count(*)::int AS n", "1 AS n"},
 	{"consume by name", "commit_riders.go", "DELETE FROM {s}.signals s\nWHERE s.id = ANY($1::bigint[])",

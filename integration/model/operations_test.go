@@ -269,6 +269,8 @@ func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 		d := &decisions[n]
 		require.Equal(p, want, got.Applied[d.real.ID], "outcome %d applied", n)
 		switch {
+		case want && p.model.Get(d.ID).Unmarked(&d.outcome):
+			verdicts[d.real.ID] = store.Stale
 		case want:
 			verdicts[d.real.ID] = store.Mine
 		case p.model.Holds(&d.Claim):
@@ -287,7 +289,7 @@ func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 			on = append(on, claim{batch[n].Advanced(&p.model), advanced(d.real, entries[n].Commit)})
 		}
 	}
-	// If the answer had been lost, the rows would say the same.
+	// If the answer had been lost, the rows would say the same; but nothing of who gave way.
 	for _, of := range [][]store.Entry{rest, entries} {
 		said, err := p.Resolve(ctx, name, slices.Repeat([][]string{{mark(), m}}, len(of)), of, 0)
 		require.NoError(p, err)
@@ -434,7 +436,8 @@ func (p *pair) beat(w *worker, claims ...claim) {
 // release gives claims back.
 func (p *pair) release(w *worker, claims ...claim) {
 	for _, c := range claims {
-		p.logf("release(%s, claim %d of %d)", w.name, c.Token, c.ID)
+		p.logf("release(%s, claim %d of %d, ran %t)", w.name, c.Token, c.ID, c.Ran)
+		c.real.Begun = c.Ran
 	}
 	models, reals := columns(claims)
 	ctx, cancel := p.context()

@@ -37,6 +37,7 @@ type Outcome struct {
 	Err      string        // Retry, Stop
 	Failure  string        // Stop
 	Add      *Additions    // Finish: of a node, alone in its batch
+	Unbegun  bool          // Again: the step was not called
 	Unless   []string      // Finish, Stop: if a signal of these names waits, the instance goes on at Step, with State ("": kept)
 }
 
@@ -134,9 +135,11 @@ func (w *World) decide(i *Instance, e *Entry) {
 		}
 		i.Status, i.EligibleAt, i.State = Runnable, w.after(o.Delay), o.State
 		i.Attempt++
+		i.Begun = true
 		i.LastError = cmp.Or(o.Err, i.LastError)
 	case Again: // the same attempt of the same visit, later
 		i.Status, i.EligibleAt, i.State = Runnable, w.after(o.Delay), cmp.Or(o.State, i.State)
+		i.Begun = i.Begun || !o.Unbegun
 	case Await:
 		i.progress(o)
 		i.Status, i.Awaits, i.Deadline = AwaitingSignal, o.Names, o.At

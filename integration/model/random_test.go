@@ -444,7 +444,11 @@ func (h *history) releases() bool {
 	if a == nil {
 		return false
 	}
-	h.release(&a.worker, h.takeLocked(a)...)
+	held := h.takeLocked(a)
+	for n := range held {
+		held[n].Ran = h.flip("ran")
+	}
+	h.release(&a.worker, held...)
 	return true
 }
 

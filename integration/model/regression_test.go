@@ -133,6 +133,27 @@ func TestRedrivenChildIsCountedOnce(t *testing.T) {
 	require.Equal(t, model.AwaitingChildren, p.model.Get(parent).Status)
 }
 
+// What has failed runs again, and counts as failed no more. A node behind it that has asked to run
+// again goes on; one that gave way waits again.
+func TestARestartBesideWhatHasBegun(t *testing.T) {
+	for name, unbegun := range map[string]bool{"asked to run again": false, "gave way": true} {
+		t.Run(name, func(t *testing.T) {
+			p := newHistory(t)
+			root := p.insert(plain("1"))[0]
+			graph := spawn(plain("2"), plain("3"))
+			graph.Graph = &model.Graph{Nodes: []string{"a", "b"}, Edges: []model.Link{{From: 0, To: 1, Needs: model.NeedsEnd}}}
+			graph.Policy = &model.Policy{Failures: 2}
+			p.commitOne(p.claimOne(&everyone, root), graph)
+			first, behind := root+1, root+2
+			p.commitOne(p.claimOne(&everyone, first), stop())
+			p.commitOne(p.claimOne(&everyone, behind), model.Outcome{Kind: model.Again, Unbegun: unbegun, At: model.Never})
+			p.restart(root)
+			require.Equal(t, unbegun, p.model.Get(behind).Status == model.AwaitingChildren)
+			require.Zero(t, p.model.Get(root).Join.Failed)
+		})
+	}
+}
+
 // Children of a round that its parent has given up do not open the barrier of the next (T87).
 func TestOldRoundDoesNotOpenTheNewBarrier(t *testing.T) {
 	p := newHistory(t)

@@ -152,7 +152,7 @@ func (r *restart) behind(k *Instance, count recount) {
 	switch {
 	case k.Status == AwaitingChildren:
 		r.todo = append(r.todo, func() { k.count(count) })
-	case k.Status == Runnable && k.Attempt == 0 && k.Crashes == 0 && count.waits():
+	case k.Status == Runnable && !k.hasBegun() && count.waits():
 		r.rerun = append(r.rerun, k)
 		r.todo = append(r.todo, func() { r.w.waitAgain(k, count) })
 	}
@@ -223,21 +223,25 @@ func (i *Instance) count(c recount) {
 func (w *World) waitAgain(k *Instance, c recount) {
 	k.count(c)
 	w.reset(k, c.waits())
+	k.Begun = false
 }
 
 // await lets a parent that waits wait for children that run again, as far as it has counted them.
 func (r *restart) await(parent *Instance, set []*Instance) {
-	more := 0
+	more, failed := 0, 0
 	for _, k := range set {
 		if k.Joined {
 			more++
+			if k.Failure != "skipped" {
+				failed++
+			}
 		}
 	}
 	r.todo = append(r.todo, func() {
 		if parent.Pending += more; parent.Join.Round >= parent.Round {
-			parent.Join.Failed = max(parent.Join.Failed-more, 0)
-			parent.Join.Failures = lowered(parent.Join.Failures, more)
-			parent.Join.Ends = lowered(parent.Join.Ends, more)
+			parent.Join.Failed = max(parent.Join.Failed-failed, 0)
+			parent.Join.Failures = lowered(parent.Join.Failures, failed)
+			parent.Join.Ends = lowered(parent.Join.Ends, failed)
 		}
 	})
 }
@@ -248,8 +252,8 @@ func lowered(threshold, by int) int { return min(threshold, max(threshold-by, 1)
 
 // round is a round for which a failed instance waits once more.
 type round struct {
-	size, done, pending int
-	graph               bool
+	size, done, pending, skipped int
+	graph                        bool
 }
 
 // beneath plans what runs again beneath instances that do, and returns the rounds for which these
@@ -268,6 +272,9 @@ func (r *restart) beneath(set []*Instance) map[*Instance]*round {
 			}
 			if !k.Joined || slices.Contains(again, k) {
 				b.pending++
+			}
+			if k.Failure == "skipped" && !slices.Contains(again, k) {
+				b.skipped++
 			}
 			b.graph = b.graph || k.Node != ""
 		}
@@ -299,7 +306,7 @@ func (w *World) runAgain(i *Instance, of *round) {
 		return
 	}
 	if i.Pending = of.pending; i.Join.Round >= i.Round {
-		i.Join.Size, i.Join.Done, i.Join.Failed = of.size, of.done, of.size-of.done-of.pending
+		i.Join.Size, i.Join.Done, i.Join.Failed = of.size, of.done, of.size-of.done-of.pending-of.skipped
 	}
 	i.Join.Quorum, i.Join.Failures, i.Join.Ends = 0, 0, 0
 	i.Awaits, i.TimedOut = nil, false

@@ -122,6 +122,7 @@ type Instance struct {
 
 	Attempt int   // runs of this visit that ended in Retry or a crash
 	Crashes int   // those that ended in a crash
+	Begun   bool  // the first visit of a node has begun, though it may have neither attempt nor crash
 	Visit   int64 // moves with every progress
 
 	Worker string // the holder of the claim; "" unless executing

@@ -159,6 +159,8 @@ type Claim struct {
 
 	Gate string // the gate of which the instance has a place; "": none
 
+	Begun bool // this visit's code has been called under this claim: of a node, its release notes that
+
 	// Migrated is the version of the row, where the claim was converted from an older one: Version,
 	// Step and State are those of the newer. 0: it was not.
 	Migrated int
@@ -310,6 +312,7 @@ type Commit struct {
 	Err     string          // Retry, Stop: becomes last_error; sanitized
 	Failure string          // Stop: the reason, an fsm.Failure
 	Unless  *Unless         // Done, Stop: what the instance does instead of ending; nil: nothing
+	Unbegun bool            // Again: the step was not called, so that a node's first visit has not begun
 	Add     *Additions      // Next, Done, Stop: nodes for the instance's own graph; nil: none. Without Unless
 }
 

@@ -89,8 +89,8 @@ func goneText(id string) string {
 // costs it nothing.
 type commitForm struct {
 	recorded bool // it also appends to the history
-	versions bool // it writes the versions of outcomes of converted claims
-	nodes    bool // it ends nodes of graphs; then it also writes versions
+	rare     bool // it writes the versions of outcomes of converted claims, and leaves nodes unbegun
+	nodes    bool // it ends nodes of graphs; then it is also rare
 }
 
 var (
@@ -100,10 +100,10 @@ var (
 	doneRecordedSQL        = named("commit done", doneText(true), "recorded")
 	commitSQL              = named("commit", commitForm{}.text())
 	commitRecordedSQL      = named("commit", commitForm{recorded: true}.text(), "recorded")
-	migratedSQL            = named("commit migrated", commitForm{versions: true}.text())
-	migratedRecordedSQL    = named("commit migrated", commitForm{versions: true, recorded: true}.text(), "recorded")
-	commitNodesSQL         = named("commit nodes", commitForm{nodes: true, versions: true}.text())
-	commitNodesRecordedSQL = named("commit nodes", commitForm{nodes: true, versions: true, recorded: true}.text(), "recorded")
+	migratedSQL            = named("commit migrated", commitForm{rare: true}.text())
+	migratedRecordedSQL    = named("commit migrated", commitForm{rare: true, recorded: true}.text(), "recorded")
+	commitNodesSQL         = named("commit nodes", commitForm{nodes: true, rare: true}.text())
+	commitNodesRecordedSQL = named("commit nodes", commitForm{nodes: true, rare: true, recorded: true}.text(), "recorded")
 )
 
 // keptText commits the outcomes of a batch that keep their claim. It changes no indexed column, so
@@ -164,14 +164,18 @@ RETURNING g.id` + h.end
 // $1 ids, ascending $2 tokens $3 visits $4 worker $5 mark $6 kinds $7 steps $8 states $9 results
 // $10 delay or timeout, µs $11 time $12 errors $13 failures $14, $15 slice of $16 names $17 number
 // of children $18 parent of a terminal child $19 the distinct parents, and behind these what the
-// form has: the columns of the history, the versions, the nodes. A column that no entry needs is
-// NULL, which unnest pads.
+// form has: the columns of the history, the versions, which nodes stay unbegun, the nodes. A column
+// that no entry needs is NULL, which unnest pads.
+//
+// A node that gives way before its step is called stays one that has not begun: it bears no mark.
+// So no rider finds it, and after a COMMIT without an answer it looks stale: nothing has run, so
+// its worker does not mind.
 func (f commitForm) text() string {
 	p, h := parameters(19), unrecorded
 	if f.recorded {
 		h = recordedAs(&p, "u.kind", "CASE WHEN u.kind IN ('next', 'await', 'children', 'rejoin') THEN g.step END", "u.failure", "u.err")
 	}
-	versions, nodes := p.next(), p.next()
+	versions, unbegun, nodes := p.next(), p.next(), p.next()
 	return `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 p AS MATERIALIZED (SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)` +
 		when(f.nodes, `,
@@ -179,7 +183,7 @@ held AS MATERIALIZED (`+heldText(nodes+"::bigint[]")+`)`) + h.open + `UPDATE {s}
   status = CASE u.kind WHEN 'await' THEN 'awaiting_signal' WHEN 'done' THEN 'done' WHEN 'stop' THEN 'failed'
     WHEN 'children' THEN CASE WHEN u.n > 0 THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END
     WHEN 'rejoin' THEN 'awaiting_children' ELSE 'runnable' END,
-  step = coalesce(u.step, g.step),` + when(f.versions, ` fsm_version = coalesce(u.version, g.fsm_version),`) + `
+  step = coalesce(u.step, g.step),` + when(f.rare, ` fsm_version = coalesce(u.version, g.fsm_version),`) + `
   state = coalesce(u.state::jsonb, g.state),
   result = CASE u.kind WHEN 'done' THEN u.result::jsonb ELSE g.result END,
   awaits = CASE WHEN u.kind IN ('retry', 'again', 'stop') THEN g.awaits WHEN u.kind = 'await' THEN ($16::text[])[u.lo:u.hi] END,
@@ -207,7 +211,7 @@ held AS MATERIALIZED (`+heldText(nodes+"::bigint[]")+`)`) + h.open + `UPDATE {s}
   dropped = CASE u.kind WHEN 'children' THEN NULL ELSE g.dropped END,
   finished_at = CASE WHEN u.kind IN ('done', 'stop') THEN u.now END,
   joined = CASE WHEN u.kind IN ('done', 'stop') AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $5::uuid ELSE g.joined END,
-  commit_id = $5::uuid,
+  commit_id = ` + either(f.rare, `CASE WHEN u.unbegun AND g.commit_id IS NULL THEN NULL ELSE $5::uuid END`, `$5::uuid`) + `,
   updated_at = u.now
 FROM (
   SELECT t.*, (SELECT now FROM c) AS now,
@@ -216,7 +220,7 @@ FROM (
     unnest($7::text[]) AS step, unnest($8::text[]) AS state, unnest($9::text[]) AS result, unnest($10::bigint[]) AS us,
     unnest($11::timestamptz[]) AS at, unnest($12::text[]) AS err, unnest($13::text[]) AS failure, unnest($14::int[]) AS lo,
     unnest($15::int[]) AS hi, unnest($17::int[]) AS n, unnest($18::bigint[]) AS parent` +
-		when(f.versions, `, unnest(`+versions+`::int[]) AS version`) + h.arrays + `) t
+		when(f.rare, `, unnest(`+versions+`::int[]) AS version, unnest(`+unbegun+`::boolean[]) AS unbegun`) + h.arrays + `) t
   WHERE ` + when(f.nodes, `(`) + `t.parent = ANY(ARRAY(SELECT id FROM p)) OR t.parent IS NULL OR ` + goneText("t.parent") +
 		when(f.nodes, `) AND t.id <> ALL(ARRAY(SELECT id FROM held))`) + h.from + `
 WHERE g.ctid = ` + h.tid + ` AND ` + visitFence("u.token", "u.visit") + `
@@ -309,6 +313,7 @@ func (s *Store) commitBatch(ctx context.Context, b *batch, lock string) (Committ
 	if err != nil {
 		return Committed{}, fmt.Errorf("commit %d outcomes: %w", len(b.entries), err)
 	}
+	out.Missed = append(out.Missed, b.left...)
 	out.Runnable(b.entries)
 	return out, nil
 }
@@ -344,11 +349,11 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 			b.parent, gate)
 		switch {
 		case len(b.nodes) > 0 && !b.slow: // slowNodesSQL has locked what waits for them
-			stmts = append(stmts, s.stmt(b.trail.pick(commitNodesSQL, commitNodesRecordedSQL), applied, append(args, b.versions, b.nodes)...))
-		case b.versions == nil:
+			stmts = append(stmts, s.stmt(b.trail.pick(commitNodesSQL, commitNodesRecordedSQL), applied, append(args, b.versions, b.unbegun, b.nodes)...))
+		case b.versions == nil && b.unbegun == nil:
 			stmts = append(stmts, s.stmt(b.trail.pick(commitSQL, commitRecordedSQL), applied, args...))
 		default:
-			stmts = append(stmts, s.stmt(b.trail.pick(migratedSQL, migratedRecordedSQL), applied, append(args, b.versions)...))
+			stmts = append(stmts, s.stmt(b.trail.pick(migratedSQL, migratedRecordedSQL), applied, append(args, b.versions, b.unbegun)...))
 		}
 	}
 	if u := &b.unless; len(u.ids) > 0 {

@@ -60,6 +60,7 @@ type batch struct {
 	micros                                 []*int64
 	times                                  []*time.Time
 	lo, hi, children, versions             []*int32
+	unbegun                                []*bool
 	parent                                 []*int64
 
 	names        []string
@@ -83,6 +84,7 @@ type batch struct {
 	streams      streams
 	keys         []string // partition keys that these outcomes free
 	holders      []int64  // the instance whose claim held each of keys
+	left         []string // partition keys that are promoted later
 	spawn        specs    // children, up to messageBytes
 	spawned      int      // the bytes of spawn
 	later        []part   // further children, more than one message holds
@@ -137,6 +139,9 @@ func (e *Entry) drops() bool { return e.Drop && e.plainEnd() && e.Claim.Round ==
 func (e *Entry) plainEnd() bool {
 	return e.Commit.Kind == step.Done && e.Claim.Parent == 0 && e.Commit.Version == 0
 }
+
+// unbegun reports whether the entry is of a node that stays unbegun: see begun.
+func (e *Entry) unbegun() bool { return e.Commit.Unbegun && e.Claim.Node != "" && e.Claim.Visit == 0 }
 
 func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
 	entries = slices.Clone(entries)
@@ -195,7 +200,11 @@ func (b *batch) add(n int, e *Entry) {
 	default:
 		b.addAny(n, e)
 	}
-	if c.PartitionKey != "" {
+	switch {
+	case c.PartitionKey == "":
+	case e.unbegun(): // a rider would not know it by its mark
+		b.left = append(b.left, c.PartitionKey)
+	default:
 		b.keys, b.holders = append(b.keys, c.PartitionKey), append(b.holders, c.ID)
 	}
 }
@@ -222,6 +231,9 @@ func (b *batch) addAny(n int, e *Entry) {
 	}
 	if !o.At.IsZero() {
 		set(&b.times, n, i, &o.At)
+	}
+	if e.unbegun() {
+		set(&b.unbegun, n, i, new(true))
 	}
 	switch o.Kind {
 	case step.Await:

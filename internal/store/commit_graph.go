@@ -26,6 +26,27 @@ import (
 // take that of nodes for empty, and go through all of it for every edge.
 const waitingNode = `coalesce(x.status = 'awaiting_children' AND x.visit = 0 AND x.node IS NOT NULL, false)`
 
+// begun is the condition that the row x, a node at its first visit that does not execute, has
+// begun: what is restarted before it lets it wait again no more. An outcome that has kept the visit
+// has left its mark, a release of a step that was called has left begunText, and a reap has counted
+// the crash. A Restart that decides the node anew takes the mark away. So a claim that was given
+// back before the step was called does not count, nor does a node that gave way (step.Commit's
+// Unbegun), and nobody else pays for a column or a write.
+const begun = `(x.attempt > 0 OR x.crashes > 0 OR x.commit_id IS NOT NULL)`
+
+// begunText is the mark of no commit.
+const begunText = `'00000000-0000-0000-0000-000000000000'::uuid`
+
+// begunNodes returns the claims of nodes at their first visit whose step has been called.
+func begunNodes(claims []*step.Claim) (ids []int64) {
+	for _, c := range claims {
+		if c.Begun && c.Node != "" && c.Visit == 0 {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
 // heldText lists those of some nodes for which a row waits that somebody else has locked. It locks
 // the others, so that settleText has them. A row that has ceased to wait since the statement
 // began counts as held: the next try sees it as it is.

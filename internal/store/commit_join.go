@@ -57,7 +57,7 @@ WHERE g.ctid = l.tid`)
 // (NULL: it has not looked) $15 how many ends a portion of the stream has at most (NULL: it is
 // none).
 var rejoinSQL = named("rejoin", `UPDATE {s}.gen_durable g SET join_round = g.visit, join_size = u.size, join_done = u.ok, join_failed = u.bad,
-  children_pending = u.size - u.ok - u.bad, wake_done = u.ok + u.done - `+freshDone+`, wake_failed = u.bad + u.failed - `+freshFailed+`,
+  children_pending = u.size - u.ok - u.bad - u.skipped, wake_done = u.ok + u.done - `+freshDone+`, wake_failed = u.bad + u.failed - `+freshFailed+`,
   wake_ended = u.ok + u.bad + u.ended - `+freshEnded+`, stream_most = u.stream,
   awaits = ($10::text[])[u.lo:u.hi],
   losers = CASE WHEN u.cancels AND NOT coalesce(g.round = ANY(g.losers) OR -g.round = ANY(g.losers), false) THEN array_append(g.losers, g.round)
@@ -72,7 +72,8 @@ FROM (SELECT t.*, c.* FROM (
     unnest($12::bigint[]) AS round, unnest($13::int[]) AS seen_done, unnest($14::int[]) AS seen_failed,
     unnest($15::int[]) AS stream) t
   CROSS JOIN LATERAL (SELECT count(*)::int AS size, count(*) FILTER (WHERE NOT `+retriedText("k")+` AND k.joined <> $2::uuid AND k.status = 'done')::int AS ok,
-      count(*) FILTER (WHERE k.joined <> $2::uuid AND (k.status <> 'done' OR `+retriedText("k")+`))::int AS bad,
+      count(*) FILTER (WHERE k.joined <> $2::uuid AND (k.status <> 'done' AND k.failure IS DISTINCT FROM 'skipped' OR `+retriedText("k")+`))::int AS bad,
+      count(*) FILTER (WHERE NOT `+retriedText("k")+` AND k.joined <> $2::uuid AND k.failure = 'skipped')::int AS skipped,
       count(*) FILTER (WHERE k.joined <> $2::uuid AND k.stream_visit IS NULL)::int AS unshown
     FROM {s}.gen_durable k WHERE k.parent_id = t.id AND k.parent_round = t.round) c OFFSET 0) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $2::uuid OFFSET 0) l
@@ -85,8 +86,8 @@ const (
 	freshDone   = `greatest(u.ok - coalesce(u.seen_done, g.join_done, 0), 0)`
 	freshFailed = `greatest(u.bad - coalesce(u.seen_failed, g.join_failed, 0), 0)`
 	freshEnded  = `CASE WHEN u.stream IS NULL THEN ` + freshDone + ` + ` + freshFailed + ` ELSE u.unshown END`
-	rejoinWakes = `(u.size = u.ok + u.bad OR coalesce(
-      ` + freshDone + ` >= u.done OR ` + freshDone + ` + u.size - u.ok - u.bad < u.done
+	rejoinWakes = `(u.size = u.ok + u.bad + u.skipped OR coalesce(
+      ` + freshDone + ` >= u.done OR ` + freshDone + ` + u.size - u.ok - u.bad - u.skipped < u.done
       OR ` + freshFailed + ` >= u.failed OR ` + freshEnded + ` >= u.ended, false))`
 )
 
@@ -98,11 +99,13 @@ func retriedText(child string) string {
 }
 
 // joinWakes is the condition that the ends of d wake the parent x: all children are in; or the
-// policy's number of them is done, or never will be; or enough of them have failed, or ended.
+// policy's number of them is done, or never will be; or enough of them have failed, or ended. A
+// node that was skipped counts as one that will never be done, and as nothing else: what it was
+// skipped for has counted, or is no failure.
 const joinWakes = `(x.children_pending <= d.n
       OR coalesce(x.join_round >= x.round AND (
         x.join_done + d.ok >= x.wake_done OR x.join_done + d.ok + x.children_pending - d.n < x.wake_done
-        OR x.join_failed + d.n - d.ok >= x.wake_failed OR x.join_size - x.children_pending + d.n >= x.wake_ended), false))`
+        OR x.join_failed + d.bad >= x.wake_failed OR x.join_done + d.ok + x.join_failed + d.bad >= x.wake_ended), false))`
 
 // policies holds the policies of joins.
 type policies struct {

@@ -41,6 +41,15 @@ func (b bench) runKids(parent int64) (kids []*step.Claim) {
 	return kids
 }
 
+// endsAs returns the end of a child by its letter: d is done, f fails, s is skipped.
+func endsAs(c *step.Claim, how string) store.Entry {
+	e := endOf(c, strings.EqualFold(how, "d"))
+	if strings.EqualFold(how, "s") {
+		e.Commit.Failure = "skipped"
+	}
+	return e
+}
+
 // endOf returns the end of a child: done, or failed.
 func endOf(c *step.Claim, done bool) store.Entry {
 	if done {
@@ -55,8 +64,8 @@ func (b bench) counts(parent int64) string {
 	return b.text(`SELECT concat_ws(' ', children_pending, join_done, join_failed) FROM gendurable.gen_durable WHERE id = $1`, parent)
 }
 
-// Each row ends the children in this order: d is done, f fails, and what is joined by & ends in one
-// commit. The parent wakes with the end that is in capitals, and before it sleeps.
+// Each row ends the children in this order: d is done, f fails, s is skipped, and what is joined by
+// & ends in one commit. The parent wakes with the end that is in capitals, and before it sleeps.
 func TestPolicyWakesWithTheFirstEndThatMakesItTrue(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct {
@@ -77,6 +86,13 @@ func TestPolicyWakesWithTheFirstEndThatMakesItTrue(t *testing.T) {
 		{"fail fast", &step.Join{Failed: 1}, 4, "d d F"},
 		{"fail fast, none fails", &step.Join{Failed: 1}, 3, "d d D"},
 		{"quorum or failures", &step.Join{Done: 3, Failed: 2}, 6, "d f d F"},
+		{"quorum out of reach, some are skipped", &step.Join{Done: 4}, 6, "s d f S"},
+		{"race, some are skipped", &step.Join{Ended: 1}, 5, "s s&s D"},
+		{"race, all are skipped", &step.Join{Ended: 1}, 2, "s S"},
+		{"two ends, some are skipped", &step.Join{Ended: 2}, 5, "s f s D"},
+		{"fail fast, some are skipped", &step.Join{Failed: 1}, 6, "s d s&d F"},
+		{"fail fast, only skips", &step.Join{Failed: 1}, 3, "d s S"},
+		{"failures, in one commit with a skip", &step.Join{Failed: 2}, 5, "f&s F"},
 		{"signals only", &step.Join{Names: []string{"go"}}, 2, "d D"},
 	} {
 		for _, slow := range []bool{false, true} {
@@ -86,7 +102,7 @@ func TestPolicyWakesWithTheFirstEndThatMakesItTrue(t *testing.T) {
 				require.Equal(t, "awaiting_children", b.status(parent), "%s before %s", c.name, commit)
 				var batch []store.Entry
 				for end := range strings.SplitSeq(commit, "&") {
-					batch = append(batch, endOf(kids[next], strings.EqualFold(end, "d")))
+					batch = append(batch, endsAs(kids[next], end))
 					next++
 				}
 				got := b.commit(newMark(), slow, batch...)

@@ -34,8 +34,9 @@ func (b bench) woken(n int, join step.Join) (parent *step.Claim, kids []*step.Cl
 }
 
 // Each row ends some of five children while the step of the Rejoin runs, and others in this order
-// afterwards: d is done, f fails, and what is joined by & ends in one commit. The parent wakes with
-// the end that is in capitals, and before it sleeps. Without such an end it wakes at once.
+// afterwards: d is done, f fails, s is skipped, and what is joined by & ends in one commit. The
+// parent wakes with the end that is in capitals, and before it sleeps. Without such an end it wakes
+// at once.
 func TestRejoinWakesWithTheFirstEndThatMakesItTrue(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct {
@@ -57,13 +58,20 @@ func TestRejoinWakesWithTheFirstEndThatMakesItTrue(t *testing.T) {
 		{"fail fast, one unseen", step.Join{Failed: 1}, "df", ""},
 		{"quorum or failures", step.Join{Done: 3, Failed: 2}, "", "f d F"},
 		{"in one commit", step.Join{Done: 2}, "", "f D&d&f"},
+		{"all, some are skipped", step.Join{}, "s", "s d S"},
+		{"all are skipped unseen", step.Join{}, "ssss", ""},
+		{"quorum out of reach by skips", step.Join{Done: 3}, "s", "S"},
+		{"quorum out of reach by skips unseen", step.Join{Done: 3}, "ss", ""},
+		{"race, skips unseen", step.Join{Ended: 1}, "s", "s F"},
+		{"fail fast, skips unseen", step.Join{Failed: 1}, "ds", "s F"},
+		{"fail fast, a failure unseen beside a skip", step.Join{Failed: 1}, "sf", ""},
 	} {
 		for _, looked := range []bool{false, true} {
 			parent, kids := b.woken(5, step.Join{})
 			end := func(ends string) []string {
 				var batch []store.Entry
 				for _, how := range strings.Split(ends, "&") {
-					batch = append(batch, endOf(kids[0], strings.EqualFold(how, "d")))
+					batch = append(batch, endsAs(kids[0], how))
 					kids = kids[1:]
 				}
 				return b.commit(newMark(), looked, batch...).Queues
@@ -86,7 +94,8 @@ func TestRejoinWakesWithTheFirstEndThatMakesItTrue(t *testing.T) {
 			require.Equal(t, parent.ID, again.ID, c.name)
 			require.True(t, again.Joins(), c.name)
 			require.Equal(t, []int64{parent.Round, parent.Visit + 1}, []int64{again.Round, again.Visit}, c.name)
-			require.Equal(t, 5, b.number(`SELECT children_pending + join_done + join_failed FROM gendurable.gen_durable WHERE id = $1`, parent.ID), c.name)
+			require.Equal(t, 5, b.number(`SELECT children_pending + join_done + join_failed + (
+				SELECT count(*) FROM gendurable.gen_durable k WHERE k.parent_id = g.id AND k.failure = 'skipped') FROM gendurable.gen_durable g WHERE id = $1`, parent.ID), c.name)
 			for _, kid := range kids {
 				require.Empty(t, b.commit(newMark(), false, endOf(kid, true)).Queues, c.name)
 			}

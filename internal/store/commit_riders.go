@@ -119,14 +119,15 @@ func joinText(streamed bool) string {
 `) + `woken AS (
   UPDATE {s}.gen_durable p SET children_pending = p.children_pending - d.n,
     join_done = CASE WHEN p.join_round >= p.round THEN p.join_done + d.ok ELSE p.join_done END,
-    join_failed = CASE WHEN p.join_round >= p.round THEN p.join_failed + d.n - d.ok ELSE p.join_failed END,
+    join_failed = CASE WHEN p.join_round >= p.round THEN p.join_failed + d.bad ELSE p.join_failed END,
     status = CASE WHEN l.wakes THEN 'runnable' ELSE p.status END,
     eligible_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.eligible_at END,
     updated_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.updated_at END,
     await_deadline = CASE WHEN l.wakes THEN NULL ELSE p.await_deadline END,
     pick_lane = {lane front}
-  FROM (SELECT k.parent_id, k.parent_round, count(*)::int AS n, count(*) FILTER (WHERE k.status = 'done')::int AS ok FROM unnest($1::bigint[]) AS u(id)
-    CROSS JOIN LATERAL (SELECT x.parent_id, x.parent_round, x.joined, x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
+  FROM (SELECT k.parent_id, k.parent_round, count(*)::int AS n, count(*) FILTER (WHERE k.status = 'done')::int AS ok,
+      count(*) FILTER (WHERE k.status <> 'done' AND k.failure <> 'skipped')::int AS bad FROM unnest($1::bigint[]) AS u(id)
+    CROSS JOIN LATERAL (SELECT x.parent_id, x.parent_round, x.joined, x.status, coalesce(x.failure, '') AS failure FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
     WHERE k.joined = $2::uuid GROUP BY 1, 2) d
   CROSS JOIN LATERAL (SELECT x.ctid AS tid, ` + joinWakes + ` AS wakes
     FROM {s}.gen_durable x WHERE x.id = d.parent_id FOR NO KEY UPDATE) l

@@ -247,13 +247,15 @@ func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 // that a deploy costs no attempt. It passes over rows that somebody has locked: the others of a
 // batch do not wait for them, and neither does the connection. SKIP LOCKED also makes the join by
 // ctid right (a join by id was planned as a walk over the table). If it is noted, some of the runs
-// had begun: see cutOffText. $1 ids $2 tokens $3 worker $4 why each run was cut off, if noted
+// had begun: see cutOffText, and begun for nodes. $1 ids $2 tokens $3 worker, and if it is noted $4
+// why each run was cut off $5 the nodes whose step was called; NULL: none
 var releaseForms = map[bool]*statement{false: named("release", releaseText(false)), true: named("release", releaseText(true), "noted")}
 
 func releaseText(noted bool) string {
 	return `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,
   lease_expires_at = NULL` + when(noted, `,
-  errors = CASE WHEN u.cut IS NULL THEN g.errors `+cutOffText+` END`) + `
+  errors = CASE WHEN u.cut IS NULL THEN g.errors `+cutOffText+` END,
+  commit_id = CASE WHEN g.id = ANY($5::bigint[]) THEN coalesce(g.commit_id, `+begunText+`) ELSE g.commit_id END`) + `
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token` + when(noted, `, unnest($4::text[]) AS cut`) + `) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
@@ -293,8 +295,8 @@ func (r *Released) add(o Released) {
 func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim) (out Released, err error) {
 	release := func(claims []*step.Claim, promote bool) error {
 		one, err := s.giveBack(ctx, worker, claims, promote, func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt {
-			if cuts := cutsOff(claims); cuts != nil {
-				return s.stmt(releaseForms[true], read, ids, tokens, worker, cuts)
+			if cuts, nodes := cutsOff(claims), begunNodes(claims); cuts != nil || nodes != nil {
+				return s.stmt(releaseForms[true], read, ids, tokens, worker, cuts, nodes)
 			}
 			return s.stmt(releaseForms[false], read, ids, tokens, worker)
 		})

@@ -23,7 +23,7 @@ var restarts = group{"A restart", "What runs again, and what waits for it. A row
 		makes: rules{"children_pending": plusOne, itsBarrier: waitsForMore(1)}},
 	{name: "of what a node was skipped for", from: "failed", with: waiting.with(columns{"failure": `'skipped'`, "children_pending": `1`, "join_failed": `1`, "wake_done": `NULL`}),
 		prepare: func(s *scene) { failedOrigin(s, step.NeedsDone) }, happens: func(s *scene) { s.requireRestart(s.kids[0].ID, 2) },
-		makes: all(runsAgain, rules{"status": is("awaiting_children"), "join_failed": is("0"), "last_error": null, itsBarrier: waitsForMore(2)})},
+		makes: all(runsAgain, rules{"status": is("awaiting_children"), "join_failed": is("0"), "last_error": null, "commit_id": null, itsBarrier: waitsForMore(2)})},
 }}
 
 var additions = group{"Additions to a graph", "A node ends, and adds others to its graph.", []transition{

@@ -56,21 +56,24 @@ var (
 // them: the policy of its join, its timeout and the names of its signals are gone. Where these
 // children are nodes, the rest of them is cancelled once it does not wait any more, as of any
 // graph. joined is reset where the parent is to count the row again. A node at its first visit
-// counts anew what it waits for, and beside that the edges of its quorum. The caller has locked
-// the rows, so SKIP LOCKED skips none, and the join by ctid is right, as in cancelSQL.
+// counts anew what it waits for, and beside that the edges of its quorum, and has not begun: see
+// begun. If the commit that ended it got no answer, its worker takes that outcome for stale now.
+// The caller has locked the rows, so SKIP LOCKED skips none, and the join by ctid is right, as in
+// cancelSQL.
 //
 // $1 ids $2 waits $3 to come (NULL: as it is) $4 edges that are not met (NULL: no such node) $5,
 // $6 of a parent the size of its round and how many are done; of a quorum how many are to come,
 // and are done (NULL: none) $7 waits for a round $8 that round is a graph $9 is counted again
+// $10 how many of that round stay skipped
 var restartSQL = named("restart", `UPDATE {s}.gen_durable g SET status = CASE WHEN u.waits THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END,
   failure = NULL, finished_at = NULL, paused = g.paused AND g.finished_at IS NULL, joined = CASE WHEN u.counted THEN NULL ELSE g.joined END,
   pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, run_gate = NULL, run_place = NULL, locked_by = NULL, lease_expires_at = NULL,
-  attempt = 0, crashes = 0, last_error = CASE WHEN u.waits THEN NULL ELSE g.last_error END, await_deadline = NULL,
+  attempt = 0, crashes = 0, commit_id = CASE WHEN u.unmet IS NULL THEN g.commit_id END, last_error = CASE WHEN u.waits THEN NULL ELSE g.last_error END, await_deadline = NULL,
   deadline = CASE WHEN g.finished_at IS NULL OR g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,
   children_pending = coalesce(u.pending, g.children_pending),
   join_size = CASE WHEN u.unmet IS NOT NULL OR u.round AND g.join_round >= g.round THEN coalesce(u.size, g.join_size) ELSE g.join_size END,
   join_done = CASE WHEN u.unmet IS NOT NULL OR u.round AND g.join_round >= g.round THEN coalesce(u.done, g.join_done) ELSE g.join_done END,
-  join_failed = CASE WHEN u.unmet IS NOT NULL THEN u.unmet WHEN u.round AND g.join_round >= g.round THEN u.size - u.pending - u.done
+  join_failed = CASE WHEN u.unmet IS NOT NULL THEN u.unmet WHEN u.round AND g.join_round >= g.round THEN u.size - u.pending - u.done - u.skipped
     ELSE g.join_failed END,
   wake_done = CASE WHEN NOT u.round THEN g.wake_done END, wake_failed = CASE WHEN NOT u.round THEN g.wake_failed END,
   wake_ended = CASE WHEN NOT u.round THEN g.wake_ended END, awaits = CASE WHEN NOT u.round THEN g.awaits END,
@@ -80,22 +83,24 @@ var restartSQL = named("restart", `UPDATE {s}.gen_durable g SET status = CASE WH
   eligible_at = CASE WHEN u.waits AND g.finished_at IS NULL THEN g.eligible_at ELSE (SELECT clock_timestamp()) END,
   updated_at = (SELECT clock_timestamp())
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::boolean[]) AS waits, unnest($3::int[]) AS pending, unnest($4::int[]) AS unmet,
-  unnest($5::int[]) AS size, unnest($6::int[]) AS done, unnest($7::boolean[]) AS round, unnest($8::boolean[]) AS graph, unnest($9::boolean[]) AS counted) u
+  unnest($5::int[]) AS size, unnest($6::int[]) AS done, unnest($7::boolean[]) AS round, unnest($8::boolean[]) AS graph, unnest($9::boolean[]) AS counted,
+  unnest($10::int[]) AS skipped) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND g.status <> 'done'
 RETURNING g.id`)
 
 // awaitAgainSQL lets rows that wait wait for more: a parent for children that run again, a node for
-// origins that do. A parent under a policy has counted each of these as failed. The thresholds of
-// a Rejoin are such counts and what is to come: they fall with the counts, or the next end would
-// be taken for one that the parent has seen. A quorum of a node counts apart how many are to come.
-// $1 ids $2 how many more $3 they are children $4 how many more of a quorum
+// origins that do. A parent under a policy has counted those as failed that were not skipped. The
+// thresholds of a Rejoin are such counts and what is to come: they fall with the counts, or the
+// next end would be taken for one that the parent has seen. A quorum of a node counts apart how
+// many are to come.
+// $1 ids $2 how many more $3 of children, how many were not skipped $4 how many more of a quorum
 var awaitAgainSQL = named("await again", `UPDATE {s}.gen_durable g SET children_pending = g.children_pending + u.more,
-  join_failed = CASE WHEN u.children AND g.join_round >= g.round THEN greatest(g.join_failed - u.more, 0) ELSE g.join_failed END,
-  wake_failed = CASE WHEN u.children AND g.join_round >= g.round THEN g.wake_failed - least(u.more, g.wake_failed - 1) ELSE g.wake_failed END,
-  wake_ended = CASE WHEN u.children AND g.join_round >= g.round THEN g.wake_ended - least(u.more, g.wake_ended - 1) ELSE g.wake_ended END,
+  join_failed = CASE WHEN u.failed > 0 AND g.join_round >= g.round THEN greatest(g.join_failed - u.failed, 0) ELSE g.join_failed END,
+  wake_failed = CASE WHEN u.failed > 0 AND g.join_round >= g.round THEN g.wake_failed - least(u.failed, g.wake_failed - 1) ELSE g.wake_failed END,
+  wake_ended = CASE WHEN u.failed > 0 AND g.join_round >= g.round THEN g.wake_ended - least(u.failed, g.wake_ended - 1) ELSE g.wake_ended END,
   join_size = g.join_size + u.members
-FROM unnest($1::bigint[], $2::int[], $3::boolean[], $4::int[]) AS u(id, more, children, members)
+FROM unnest($1::bigint[], $2::int[], $3::int[], $4::int[]) AS u(id, more, failed, members)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND coalesce(g.status = 'awaiting_children', false)
 RETURNING g.id`)
@@ -198,10 +203,10 @@ func (s *Store) rerun(send send, r *rerun, id int64, found map[int64]*operated, 
 	var done []int64
 	var stmts []entpgx.Stmt
 	if len(c.ids) > 0 {
-		stmts = append(stmts, s.stmt(restartSQL, readIDs(&done), c.ids, c.waits, c.pending, c.misses, c.size, c.done, c.round, c.graph, c.counted))
+		stmts = append(stmts, s.stmt(restartSQL, readIDs(&done), c.ids, c.waits, c.pending, c.misses, c.size, c.done, c.round, c.graph, c.counted, c.skipped))
 	}
 	if len(w.ids) > 0 {
-		stmts = append(stmts, s.stmt(awaitAgainSQL, readIDs(&done), w.ids, w.more, w.children, w.members))
+		stmts = append(stmts, s.stmt(awaitAgainSQL, readIDs(&done), w.ids, w.more, w.failed, w.members))
 	}
 	err := send(append(append(stmts, s.promotion(keys, out)...), s.audited(todo, o))...)
 	if IsUniqueViolation(err) {
@@ -222,6 +227,7 @@ type reruns struct {
 	waits                       []bool
 	pending, misses, size, done []*int
 	round, graph, counted       []bool
+	skipped                     []int
 }
 
 func (c *reruns) add(a *again) {
@@ -229,18 +235,18 @@ func (c *reruns) add(a *again) {
 	c.pending, c.misses = append(c.pending, a.pending), append(c.misses, a.misses)
 	c.size, c.done = append(c.size, a.size), append(c.done, a.done)
 	c.round, c.graph, c.counted = append(c.round, a.round), append(c.graph, a.graph), append(c.counted, a.counted)
+	c.skipped = append(c.skipped, a.skips)
 }
 
 // rewaits holds the columns of awaitAgainSQL.
 type rewaits struct {
-	ids           []int64
-	more, members []int
-	children      []bool
+	ids                   []int64
+	more, failed, members []int
 }
 
 func (w *rewaits) add(a *again) {
 	w.ids, w.more, w.members = append(w.ids, a.id), append(w.more, a.more), append(w.members, a.members)
-	w.children = append(w.children, a.below() != 0)
+	w.failed = append(w.failed, a.failed)
 }
 
 // keyTakenError is of a Restart of instances of which one has a correlation key that is another's.

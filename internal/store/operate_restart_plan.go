@@ -42,7 +42,7 @@ CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = r.id OFFSET 0
 var waitBehindSQL = named("wait behind", `SELECT `+memberText+` FROM (SELECT DISTINCT e.to_id FROM unnest($1::bigint[]) AS u(id)
   CROSS JOIN LATERAL (SELECT e.to_id FROM {s}.edges e WHERE e.from_id = u.id OFFSET 0) e) b
 CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = b.to_id AND x.visit = 0
-  AND (x.status = 'awaiting_children' OR x.status = 'runnable' AND x.attempt = 0 AND x.crashes = 0) OFFSET 0) x
+  AND (x.status = 'awaiting_children' OR x.status = 'runnable' AND NOT `+begun+`) OFFSET 0) x
 LIMIT $2`)
 
 // edgesBeforeSQL reads the edges that lead to nodes, whether each is to come, met or not met, and
@@ -54,10 +54,11 @@ CROSS JOIN LATERAL (SELECT e.from_id, e.needs FROM {s}.edges e WHERE e.to_id = u
 CROSS JOIN LATERAL (SELECT x.finished_at, x.status FROM {s}.gen_durable x WHERE x.id = e.from_id OFFSET 0) o`)
 
 // roundSizesSQL counts the children of rounds: all, those that are done, those whose end is to be
-// counted yet; and says whether they are nodes. $1 parents $2 their rounds
-var roundSizesSQL = named("round sizes", `SELECT u.parent, c.size, c.done, c.left, coalesce(c.graph, false) FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
+// counted yet, those that were skipped; and says whether they are nodes. $1 parents $2 their rounds
+var roundSizesSQL = named("round sizes", `SELECT u.parent, c.size, c.done, c.left, c.skipped, coalesce(c.graph, false) FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
 CROSS JOIN LATERAL (SELECT count(*)::int AS size, count(*) FILTER (WHERE k.status = 'done')::int AS done,
-    count(*) FILTER (WHERE k.joined IS NULL)::int AS left, bool_or(k.node IS NOT NULL) AS graph
+    count(*) FILTER (WHERE k.joined IS NULL)::int AS left,
+    count(*) FILTER (WHERE k.failure = 'skipped')::int AS skipped, bool_or(k.node IS NOT NULL) AS graph
   FROM {s}.gen_durable k WHERE k.parent_id = u.parent AND k.parent_round = u.round OFFSET 0) c`)
 
 // member is a row as a Restart has read it.
@@ -109,11 +110,13 @@ type again struct {
 
 	waits      bool
 	more       int  // of one that waits on: for how many more
+	failed     int  // and how many of these, of its children, were not skipped
 	members    int  // and for how many more of its quorum
 	pending    *int // the other fields are restartSQL's
 	misses     *int
 	size, done *int
 	round      bool // it waits for children of its own
+	skips      int  // of these, so many stay skipped
 	graph      bool
 	counted    bool // its parent counts it again
 }
@@ -231,13 +234,16 @@ func (s *Store) member(send send, id int64) (*member, error) {
 
 // await lets a parent that waits wait for children that run again.
 func (r *rerun) await(parent *member, children []*member) {
-	more := 0
+	more, failed := 0, 0
 	for _, c := range children {
 		if c.joined {
 			more++
+			if c.failure != "skipped" {
+				failed++
+			}
 		}
 	}
-	r.rows[parent.id] = &again{member: parent, waits: true, more: more}
+	r.rows[parent.id] = &again{member: parent, waits: true, more: more, failed: failed}
 }
 
 // rerunBelow restarts what has failed beneath instances that run again, and lets these wait for it,
@@ -261,20 +267,23 @@ func (s *Store) rerunBelow(send send, r *rerun, parents []*member) error {
 		if some, err = s.rerunOf(send, r, some, 0); err != nil {
 			return err
 		}
-		counted := map[int64]int{}
+		counted, skipped := map[int64]int{}, map[int64]int{}
 		for _, m := range some {
 			r.rows[m.parent].waits = true
 			if m.joined {
 				counted[m.parent]++
 			}
+			if m.failure == "skipped" {
+				skipped[m.parent]++
+			}
 		}
 		err = send(s.stmt(roundSizesSQL, func(rows pgx.Rows) error {
 			var id int64
-			var size, done, left int
+			var size, done, left, skips int
 			var graph bool
-			_, err := pgx.ForEachRow(rows, []any{&id, &size, &done, &left, &graph}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&id, &size, &done, &left, &skips, &graph}, func() error {
 				if p := r.rows[id]; p.waits || left > 0 {
-					p.waits, p.round, p.graph = true, true, graph
+					p.waits, p.round, p.graph, p.skips = true, true, graph, skips-skipped[id]
 					p.size, p.done, p.pending = new(size), new(done), new(left+counted[id])
 				}
 				return nil

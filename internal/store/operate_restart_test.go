@@ -68,7 +68,8 @@ func (b bench) exact(root int64) {
 	require.Equal(b.t, []string{"0"}, b.column(`SELECT (children_pending - (SELECT count(*) FROM gendurable.gen_durable k WHERE k.parent_id = g.id
 		AND k.parent_round = g.round AND k.joined IS NULL))::text FROM gendurable.gen_durable g WHERE g.id = $1 AND g.status = 'awaiting_children'`, root))
 	require.Empty(b.t, b.column(`SELECT concat_ws(' ', join_size, children_pending, join_done, join_failed) FROM gendurable.gen_durable g
-		WHERE g.id = $1 AND (join_size - children_pending <> join_done + join_failed OR join_done <> (SELECT count(*) FROM gendurable.gen_durable k
+		WHERE g.id = $1 AND (join_size - children_pending <> join_done + join_failed + (SELECT count(*) FROM gendurable.gen_durable k
+			WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.failure = 'skipped') OR join_done <> (SELECT count(*) FROM gendurable.gen_durable k
 			WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.status = 'done'))`, root))
 	require.Empty(b.t, b.column(`SELECT n.node FROM gendurable.gen_durable n WHERE n.parent_id = $1 AND n.status = 'awaiting_children' AND n.visit = 0
 		AND n.children_pending <> (SELECT count(*) FROM gendurable.edges e JOIN gendurable.gen_durable f ON f.id = e.from_id
@@ -77,6 +78,100 @@ func (b bench) exact(root int64) {
 		AND n.wake_done > 0 AND (n.join_done, n.join_size) <> (SELECT count(*) FILTER (WHERE f.status = 'done'), count(*) FILTER (WHERE f.joined IS NULL)
 			FROM gendurable.edges e JOIN gendurable.gen_durable f ON f.id = e.from_id WHERE e.to_id = n.id AND e.needs = 3)`, root))
 	require.Empty(b.t, b.column(`SELECT node FROM gendurable.gen_durable WHERE parent_id = $1 AND (status IN ('done', 'failed')) <> (joined IS NOT NULL)`, root))
+}
+
+// A node that has begun goes on, whatever is restarted before it, though it has neither an attempt
+// nor another visit: it has asked to run again, or was given back while its step ran. A claim that
+// was given back before that does not count. Nor does a graph that is over keep it from going on.
+func TestRestartLeavesWhatHasBegun(t *testing.T) {
+	b := newBench(t)
+	for name, c := range map[string]struct {
+		begins func(c *step.Claim)
+		begun  bool
+	}{
+		"claimed only": {func(c *step.Claim) { b.release(c) }, false},
+		"released as its step ran": {func(c *step.Claim) {
+			c.Begun = true
+			b.release(c)
+		}, true},
+		"again": {func(c *step.Claim) {
+			b.commit(newMark(), false, store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Again}})
+		}, true},
+		"again, then claimed only": {func(c *step.Claim) {
+			b.commit(newMark(), false, store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Again}})
+			b.release(b.claimOne())
+		}, true},
+		"gave way": {func(c *step.Claim) {
+			b.commit(newMark(), false, store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Again, Unbegun: true}})
+		}, false},
+		"gave way twice, by the slow lane": {func(c *step.Claim) {
+			b.commit(newMark(), true, store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Again, Unbegun: true}})
+			b.commit(newMark(), true, store.Entry{Claim: b.claimOne(), Commit: &step.Commit{Kind: step.Again, Unbegun: true}})
+		}, false},
+		"again, then gave way": {func(c *step.Claim) {
+			b.commit(newMark(), false, store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Again}})
+			b.commit(newMark(), false, store.Entry{Claim: b.claimOne(), Commit: &step.Commit{Kind: step.Again, Unbegun: true}})
+		}, true},
+		"released as its step ran, then gave way": {func(c *step.Claim) {
+			c.Begun = true
+			b.release(c)
+			b.commit(newMark(), false, store.Entry{Claim: b.claimOne(), Commit: &step.Commit{Kind: step.Again, Unbegun: true}})
+		}, true},
+		"retry": {func(c *step.Claim) {
+			b.commit(newMark(), false, store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Retry}})
+		}, true},
+	} {
+		root, ids := b.arrange("z a b<a!", nil)
+		_, _, held := b.drive(root, "a", "zb")
+		require.Len(t, held, 2, name)
+		node := held[slices.IndexFunc(held, func(c *step.Claim) bool { return c.Node == "b" })]
+		require.NoError(t, b.Feed(t.Context(), []*step.Claim{node}, 1<<20))
+		require.Empty(t, node.Skip, name)
+		c.begins(node)
+		require.Empty(t, b.restart(ids["a"]).Refused, name)
+		require.Equal(t, c.begun, b.status(ids["b"]) == "runnable", name)
+		b.exact(root)
+		if !c.begun { // what runs and fails then waits anew behind the next restart
+			ran, _, _ := b.drive(root, "ab", "z")
+			require.Equal(t, "ab", ran, name)
+			require.Empty(t, b.restart(ids["a"]).Refused, name)
+			require.Equal(t, "failed", b.status(ids["b"]), name)
+			require.Empty(t, b.restart(root).Refused, name)
+			require.Equal(t, "awaiting_children", b.status(ids["b"]), name)
+		} else {
+			b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'error', finished_at = now() WHERE id = $1`, root)
+			for _, claimed := range b.claim().Claims {
+				require.NoError(t, b.Feed(t.Context(), []*step.Claim{claimed}, 1<<20))
+				require.Equal(t, claimed.Node != "b", claimed.Skip != "", "%s: %s", name, claimed.Node)
+			}
+		}
+		b.exec(`DELETE FROM gendurable.edges`)
+		b.exec(`DELETE FROM gendurable.gen_durable`)
+	}
+}
+
+// A node that gives way bears no mark, by which its commit would find what comes next under its
+// partition key: it reports the key.
+func TestANodeThatGivesWayLeavesItsKey(t *testing.T) {
+	b := newBench(t)
+	_, ids := b.arrange("a", nil)
+	b.exec(`UPDATE gendurable.gen_durable SET partition_key = 'k' WHERE id = $1`, ids["a"])
+	node := b.claimOne()
+	next := b.ofKey("k", 8, columns{"pick_lane": `1`})
+	got := b.commit(newMark(), false, store.Entry{Claim: node, Commit: &step.Commit{Kind: step.Again, Delay: time.Hour, Unbegun: true}})
+	require.True(t, got.Applied[node.ID])
+	require.Equal(t, []string{"k"}, got.Missed)
+	p, err := b.Promote(t.Context(), got.Missed)
+	require.NoError(t, err)
+	require.Equal(t, store.Promotion{Queues: []string{"default"}}, p)
+	require.Equal(t, next, b.claimOne().ID)
+}
+
+func (b bench) release(c *step.Claim) {
+	b.t.Helper()
+	got, err := b.Release(b.t.Context(), me, []*step.Claim{c})
+	require.NoError(b.t, err)
+	require.Equal(b.t, 1, got.Claims)
 }
 
 // Each row runs a graph whose nodes in fails fail, while those in holds execute, restarts the root

@@ -12,14 +12,15 @@ import (
 )
 
 // upstreamSQL reads what nodes have waited for, and whether their steps may run: not if the root
-// has ended, and not if an edge is not met. The latter is what the node itself has counted, since
+// has ended before the node had begun, and not if an edge is not met. The latter is what the node
+// itself has counted, since
 // the GC may have deleted a node that ended long ago, with its edges. A row without an edge stands
 // for a node that waited for nothing. void is a claim that an operator has ended since: a Restart
 // lets a node that was about to be skipped wait again, and it looks here as if it might run.
 // $1 ids of nodes $2 the tokens of their claims
-var upstreamSQL = named("upstream", `SELECT g.id, coalesce(r.over, true), g.unmet, g.void, coalesce(e.from_id, 0), coalesce(e.needs, 0)
+var upstreamSQL = named("upstream", `SELECT g.id, coalesce(r.over, true) AND NOT g.begun, g.unmet, g.void, coalesce(e.from_id, 0), coalesce(e.needs, 0)
 FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
-CROSS JOIN LATERAL (SELECT x.id, x.parent_id, coalesce(x.join_failed > 0, false) AS unmet, x.status <> 'executing' OR x.claim_token <> u.token AS void FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
+CROSS JOIN LATERAL (SELECT x.id, x.parent_id, coalesce(x.join_failed > 0, false) AS unmet, `+begun+` AS begun, x.status <> 'executing' OR x.claim_token <> u.token AS void FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
 LEFT JOIN LATERAL (SELECT x.finished_at IS NOT NULL AS over FROM {s}.gen_durable x WHERE x.id = g.parent_id OFFSET 0) r ON true
 LEFT JOIN LATERAL (SELECT e.from_id, e.needs FROM {s}.edges e WHERE e.to_id = g.id OFFSET 0) e ON true
 ORDER BY g.id, e.from_id`)
@@ -64,7 +65,7 @@ func (s *Store) Feed(ctx context.Context, claims []*step.Claim, most int) error 
 			continue
 		}
 		c.Upstream = []step.Upstream{}
-		if over[c.ID] && c.Attempt == 0 && c.Crashes == 0 { // one that has begun goes on
+		if over[c.ID] {
 			c.Skip = "skipped: its graph is over"
 		}
 		if void[c.ID] {

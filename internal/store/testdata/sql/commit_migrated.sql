@@ -33,7 +33,7 @@ UPDATE "gendurable".gen_durable g SET
   dropped = CASE u.kind WHEN 'children' THEN NULL ELSE g.dropped END,
   finished_at = CASE WHEN u.kind IN ('done', 'stop') THEN u.now END,
   joined = CASE WHEN u.kind IN ('done', 'stop') AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $5::uuid ELSE g.joined END,
-  commit_id = $5::uuid,
+  commit_id = CASE WHEN u.unbegun AND g.commit_id IS NULL THEN NULL ELSE $5::uuid END,
   updated_at = u.now
 FROM (
   SELECT t.*, (SELECT now FROM c) AS now,
@@ -42,7 +42,7 @@ FROM (
   FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS kind,
     unnest($7::text[]) AS step, unnest($8::text[]) AS state, unnest($9::text[]) AS result, unnest($10::bigint[]) AS us,
     unnest($11::timestamptz[]) AS at, unnest($12::text[]) AS err, unnest($13::text[]) AS failure, unnest($14::int[]) AS lo,
-    unnest($15::int[]) AS hi, unnest($17::int[]) AS n, unnest($18::bigint[]) AS parent, unnest($20::int[]) AS version) t
+    unnest($15::int[]) AS hi, unnest($17::int[]) AS n, unnest($18::bigint[]) AS parent, unnest($20::int[]) AS version, unnest($21::boolean[]) AS unbegun) t
   WHERE t.parent = ANY(ARRAY(SELECT id FROM p)) OR t.parent IS NULL OR (SELECT gone.id FROM "gendurable".gen_durable gone WHERE gone.id = t.parent) IS NULL OFFSET 0) u
 WHERE g.ctid = u.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
 RETURNING g.id

@@ -1,6 +1,6 @@
 WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 p AS MATERIALIZED (SELECT x.id FROM "gendurable".gen_durable x WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED),
-held AS MATERIALIZED (SELECT n.id FROM unnest($24::bigint[]) AS n(id)
+held AS MATERIALIZED (SELECT n.id FROM unnest($25::bigint[]) AS n(id)
   CROSS JOIN LATERAL (SELECT e.to_id FROM "gendurable".edges e WHERE e.from_id = n.id OFFSET 0) e
   CROSS JOIN LATERAL (SELECT coalesce(x.status = 'awaiting_children' AND x.visit = 0 AND x.node IS NOT NULL, false) AS waits FROM "gendurable".gen_durable x WHERE x.id = e.to_id OFFSET 0) t
   LEFT JOIN LATERAL (SELECT x.id FROM "gendurable".gen_durable x WHERE x.id = e.to_id AND coalesce(x.status = 'awaiting_children' AND x.visit = 0 AND x.node IS NOT NULL, false) FOR NO KEY UPDATE SKIP LOCKED) l ON true
@@ -38,7 +38,7 @@ h AS (UPDATE "gendurable".gen_durable g SET
   dropped = CASE u.kind WHEN 'children' THEN NULL ELSE g.dropped END,
   finished_at = CASE WHEN u.kind IN ('done', 'stop') THEN u.now END,
   joined = CASE WHEN u.kind IN ('done', 'stop') AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $5::uuid ELSE g.joined END,
-  commit_id = $5::uuid,
+  commit_id = CASE WHEN u.unbegun AND g.commit_id IS NULL THEN NULL ELSE $5::uuid END,
   updated_at = u.now
 FROM (
   SELECT t.*, (SELECT now FROM c) AS now,
@@ -46,7 +46,7 @@ FROM (
   FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS kind,
     unnest($7::text[]) AS step, unnest($8::text[]) AS state, unnest($9::text[]) AS result, unnest($10::bigint[]) AS us,
     unnest($11::timestamptz[]) AS at, unnest($12::text[]) AS err, unnest($13::text[]) AS failure, unnest($14::int[]) AS lo,
-    unnest($15::int[]) AS hi, unnest($17::int[]) AS n, unnest($18::bigint[]) AS parent, unnest($23::int[]) AS version, unnest($20::bigint[]) AS took, unnest($21::boolean[]) AS ahead, unnest($22::text[]) AS diff) t
+    unnest($15::int[]) AS hi, unnest($17::int[]) AS n, unnest($18::bigint[]) AS parent, unnest($23::int[]) AS version, unnest($24::boolean[]) AS unbegun, unnest($20::bigint[]) AS took, unnest($21::boolean[]) AS ahead, unnest($22::text[]) AS diff) t
   WHERE (t.parent = ANY(ARRAY(SELECT id FROM p)) OR t.parent IS NULL OR (SELECT gone.id FROM "gendurable".gen_durable gone WHERE gone.id = t.parent) IS NULL) AND t.id <> ALL(ARRAY(SELECT id FROM held))) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid, x.step, x.attempt, x.updated_at, x.eligible_at
   FROM "gendurable".gen_durable x WHERE x.id = u.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) l

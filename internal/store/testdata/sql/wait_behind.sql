@@ -4,5 +4,5 @@ SELECT x.id, coalesce(x.parent_id, 0), coalesce(x.parent_round, 0), x.status::te
   CASE WHEN x.join_round >= x.round THEN x.join_size END, CASE WHEN x.round = 0 THEN coalesce(x.wake_done, 0) ELSE 0 END, coalesce(x.join_size, 0) FROM (SELECT DISTINCT e.to_id FROM unnest($1::bigint[]) AS u(id)
   CROSS JOIN LATERAL (SELECT e.to_id FROM "gendurable".edges e WHERE e.from_id = u.id OFFSET 0) e) b
 CROSS JOIN LATERAL (SELECT x.* FROM "gendurable".gen_durable x WHERE x.id = b.to_id AND x.visit = 0
-  AND (x.status = 'awaiting_children' OR x.status = 'runnable' AND x.attempt = 0 AND x.crashes = 0) OFFSET 0) x
+  AND (x.status = 'awaiting_children' OR x.status = 'runnable' AND NOT (x.attempt > 0 OR x.crashes > 0 OR x.commit_id IS NOT NULL)) OFFSET 0) x
 LIMIT $2
