@@ -65,11 +65,11 @@ func (s *stage) exec(sql string, args ...any) {
 	require.NoError(s.t, err)
 }
 
-// late makes the occurrences of so long ago and since due, and returns the clock of then.
+// late makes the occurrences of so long ago and since due, and returns the second of then.
 func (s *stage) late(d time.Duration) (now time.Time) {
 	s.t.Helper()
 	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), `UPDATE gendurable.schedules SET next_at = date_trunc('second', clock_timestamp()) - $1 * interval '1 microsecond'
-		RETURNING clock_timestamp()`, d.Microseconds()).Scan(&now))
+		RETURNING next_at + $1 * interval '1 microsecond'`, d.Microseconds()).Scan(&now))
 	return now
 }
 
