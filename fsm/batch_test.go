@@ -105,7 +105,7 @@ func TestWhatABatchReturnsCountsForEachInstanceAlone(t *testing.T) {
 		}, []string{`"1"`, `outcome: step: machine "cart" version 1 has no step "nowhere"`, `"3"`}},
 		"a failure of one": {func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) {
 			out := doneEach(vs)
-			out[1], out[2] = vs[1].Fail(broken), vs[2].Fail(nil)
+			out[1], out[2] = vs[1].Raise(broken), vs[2].Raise(nil)
 			return out, nil
 		}, []string{`"1"`, "broken", "outcome: error: nil"}},
 		"one state panics when encoded": {func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) {

@@ -61,7 +61,7 @@ func (p player) together(name string, body func(*run) fsm.Outcome) fsm.StepDef[w
 				ended.Outcome, ended.Detail = failure(ctx, err)
 			case v.Attempt < v.State.Fails:
 				ended.Outcome, ended.Detail = failure(v.Context(), errPassing)
-				outcomes = append(outcomes, v.Fail(errPassing))
+				outcomes = append(outcomes, v.Raise(errPassing))
 			default:
 				outcomes = append(outcomes, body(r))
 				ended.Outcome, ended.To, ended.ToN = r.decided.Outcome, r.decided.To, r.decided.ToN
