@@ -112,7 +112,7 @@ func spread[I, R, A, B, T any](g *Graph[I, R], name string, list Value[[]A], f f
 		fsm.Step("join", func(_ context.Context, v *fsm.Visit[I, []T]) (fsm.Outcome, error) {
 			results, err := gather(piece.Children(v))
 			if err != nil {
-				return v.Stop(err), nil
+				return v.Fail(err), nil
 			}
 			return v.Done(results), nil
 		}).To(),

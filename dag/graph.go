@@ -122,7 +122,7 @@ func (g *Graph[I, R]) end(returned Value[R]) fsm.StepFunc[I, R] {
 		if failed := failures(v.Children()); failed != nil {
 			err = failed
 		}
-		return v.Stop(err), nil
+		return v.Fail(err), nil
 	}
 }
 

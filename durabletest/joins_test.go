@@ -48,7 +48,7 @@ func lending(join func(j *fsm.Joining) *fsm.Joining) []fsm.Definition {
 	}
 	end := func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
 		if yes, _, err := reply.First(v); err != nil || !yes {
-			return v.Stop(errors.New("no")), err
+			return v.Fail(errors.New("no")), err
 		}
 		return v.Done("3 %"), nil
 	}

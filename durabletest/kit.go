@@ -8,7 +8,7 @@
 //	durabletest.RequireDrain(t, kit)                 // everything that can run, runs
 //	durabletest.RequireParked(t, kit, id, "paid")
 //	durabletest.RequireAdvance(t, kit, 24*time.Hour) // and so does all that becomes due in a day
-//	durabletest.RequireFailed(t, kit, id, fsm.FailureStopped, "not paid")
+//	durabletest.RequireFailed(t, kit, id, fsm.FailureDecided, "not paid")
 //
 // [New] gives each test a migrated database of its own, within milliseconds, so tests may be
 // parallel. [RunStep] runs one step without any database.

@@ -91,7 +91,7 @@ func LiveChild[S, R any](m fsm.Machine[S, R], state S) Child {
 type Outcome struct {
 	Kind     fsm.OutcomeKind
 	Step     string          // Next, Await, Children, Rejoin: the step to go on at
-	State    json.RawMessage // as it would be stored; nil: unchanged (Done, Stop, Again)
+	State    json.RawMessage // as it would be stored; nil: unchanged (Done, Fail, Again)
 	Result   json.RawMessage // Done
 	Delay    time.Duration   // Next, Retry, Again
 	At       time.Time       // Next: not before it; Await, Children, Rejoin: wake no later. Zero: none
@@ -100,9 +100,9 @@ type Outcome struct {
 	Children []Spawn         // in order
 	Join     Join            // Children, Rejoin: how many of them it waits for
 	Edges    []Edge          // Children: of a graph, in order of the nodes to which they lead
-	Err      string          // Retry, Stop: the last error
-	Failure  fsm.Failure     // Stop
-	Unless   []string        // Done, Stop: it goes on if a signal of one of these names waits,
+	Err      string          // Retry, Fail: the last error
+	Failure  fsm.Failure     // Fail
+	Unless   []string        // Done, Fail: it goes on if a signal of one of these names waits,
 	Else     string          // at this step, with State
 
 	codec  fsm.Codec

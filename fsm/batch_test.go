@@ -171,7 +171,7 @@ func TestTheErrorOfABatchIsNobodysOwn(t *testing.T) {
 	require.EqualError(t, same, alone.Error())
 	out, err := m.OnError(t.Context(), claim(`{}`), alone)
 	require.NoError(t, err)
-	require.Equal(t, step.Stop, out.Kind)
+	require.Equal(t, step.Fail, out.Kind)
 
 	failed := runTogether(t, d, `{}`, `{}`)[0].Err
 	require.ErrorAs(t, failed, &shared)

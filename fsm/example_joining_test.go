@@ -91,7 +91,7 @@ func ExampleJoining_CancelRest() {
 func choose(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 	round := v.Round()
 	if round.Done == 0 {
-		return v.Stop(errors.New("no bank answers")), nil
+		return v.Fail(errors.New("no bank answers")), nil
 	}
 	for _, quote := range Quote.Children(v) {
 		if offer, err := quote.Result(); err == nil { // ErrNotTerminal of those that have not ended

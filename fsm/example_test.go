@@ -74,7 +74,7 @@ func (m checkout) archive(_ context.Context, v *visit) (fsm.Outcome, error) {
 // The handler treats errors that the business knows itself, and leaves the others to the policy.
 func (m checkout) failed(_ context.Context, v *visit, err error) (fsm.Outcome, error) {
 	if gone, ok := errors.AsType[*OutOfStock](err); ok {
-		return v.Stop(fmt.Errorf("refund: %w", gone)), nil
+		return v.Fail(fmt.Errorf("refund: %w", gone)), nil
 	}
 	return v.RetryBy(fsm.RetryPolicy{MaxAttempts: 8}, err), nil
 }
@@ -139,7 +139,7 @@ func join(_ context.Context, v *fsm.Visit[string, int64]) (fsm.Outcome, error) {
 	for _, child := range append(Dir.Children(v), File.Children(v)...) {
 		n, err := child.Result()
 		if err != nil {
-			return v.Stop(err), nil
+			return v.Fail(err), nil
 		}
 		sum += n
 	}
@@ -292,7 +292,7 @@ func ExampleMachine_Job() {
 	// Output:
 	// retry  1m0s "429" ""
 	// done {} 0s "" ""
-	// stop  0s "bad address" "error"
+	// fail  0s "bad address" "error"
 }
 
 // A wrong definition does not panic: engine.New returns all of its faults.
@@ -388,7 +388,7 @@ func ExampleSignal() {
 func ExampleEnding_Unless() {
 	m := Checkout.Define(
 		fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
-			return v.Stop(errUnpaid).Unless("late", Paid), nil
+			return v.Fail(errUnpaid).Unless("late", Paid), nil
 		}).To("late"),
 		fsm.Step("late", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 			p, _, err := Paid.First(v)
@@ -397,5 +397,5 @@ func ExampleEnding_Unless() {
 	).Erase()
 	out, err := m.Steps["start"].Run(context.Background(), &step.Claim{Step: "start", State: json.RawMessage(`{"ID":42}`)})
 	fmt.Println(out.Kind, "unless", out.Unless.Names, "else", out.Unless.Step, err)
-	// Output: stop unless [payment_confirmed] else late <nil>
+	// Output: fail unless [payment_confirmed] else late <nil>
 }

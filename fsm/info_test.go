@@ -72,7 +72,7 @@ func TestIdempotencyKeyIsStable(t *testing.T) {
 	}).OnError(func(ctx context.Context, v *cartVisit, err error) (fsm.Outcome, error) {
 		i, _ := fsm.InfoFrom(ctx)
 		inHandler = i.IdempotencyKey("x")
-		return v.Stop(err), nil
+		return v.Fail(err), nil
 	})
 	_, err := runClaim(t, d, uidClaim(7))
 	handle(t, d, uidClaim(7), err)

@@ -145,10 +145,10 @@ func ExampleMachine_Upstream() {
 	out, err := m.Steps["start"].Run(context.Background(), &step.Claim{ID: 9, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`),
 		Node: "offer", Upstream: []step.Upstream{
 			{Child: step.Child{ID: 7, Node: "rates", Machine: "loan.quote", Status: "done", Result: json.RawMessage(`"3.1 %"`)}},
-			{Child: step.Child{ID: 8, Node: "risk", Machine: "loan.quote", Status: "failed", Failure: "stopped", LastError: "unknown"}, Needs: step.NeedsEnd},
+			{Child: step.Child{ID: 8, Node: "risk", Machine: "loan.quote", Status: "failed", Failure: "decided", LastError: "unknown"}, Needs: step.NeedsEnd},
 		}})
 	fmt.Println(string(out.Result), err)
-	// Output: "3.1 %; instance 8 of machine \"loan.quote\" failed (stopped): unknown" <nil>
+	// Output: "3.1 %; instance 8 of machine \"loan.quote\" failed (decided): unknown" <nil>
 }
 
 // added returns the outcome of a node whose step adds nodes, once done.

@@ -86,8 +86,8 @@ func (v *Visit[S, R]) AgainWith(state S, after time.Duration) Outcome {
 	return &snoozing{exec: v.execution(), state: state, changed: true, delay: after}
 }
 
-// RetryBy retries with v.State as the policy says, or stops the instance with err where the policy
-// ends. It is the last statement of many a custom handler. If the attempts are used up it stops
+// RetryBy retries with v.State as the policy says, or fails the instance with err where the policy
+// ends. It is the last statement of many a custom handler. If the attempts are used up it fails
 // with [FailureExhausted], on a [Permanent] error with [FailureError]. A nil err is an
 // [OutcomeError].
 func (v *Visit[S, R]) RetryBy(p RetryPolicy, err error) Outcome {
@@ -105,9 +105,9 @@ func (v *Visit[S, R]) Done(result R) *Ending[S] {
 	return &Ending[S]{exec: v.execution(), result: result}
 }
 
-// Stop ends the instance as failed ([FailureStopped]). The text of the reason becomes the
+// Fail ends the instance as failed ([FailureDecided]). The text of the reason becomes the
 // instance's last_error, at most 8 KiB of it. A nil reason is an [OutcomeError].
-func (v *Visit[S, R]) Stop(reason error) *Ending[S] {
+func (v *Visit[S, R]) Fail(reason error) *Ending[S] {
 	return &Ending[S]{exec: v.execution(), reason: reason, failed: true}
 }
 
@@ -335,8 +335,8 @@ func (p *policing) Erase(of *step.Claim) (*step.Commit, error) {
 	return p.policy.commit(of.Attempt, state, p.err)
 }
 
-func stopped(why Failure, err error) *step.Commit {
-	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(err), Failure: string(why)}
+func failure(why Failure, err error) *step.Commit {
+	return &step.Commit{Kind: step.Fail, Err: step.SanitizeError(err), Failure: string(why)}
 }
 
 func outcomeFault(field string, err error) error { return &OutcomeError{Field: field, Err: err} }

@@ -6,7 +6,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Ending is the outcome of [Visit.Done] and [Visit.Stop].
+// Ending is the outcome of [Visit.Done] and [Visit.Fail].
 type Ending[S any] struct {
 	exec    *execution
 	failed  bool
@@ -60,7 +60,7 @@ func (e *Ending[S]) Erase(of *step.Claim) (*step.Commit, error) {
 		if e.reason == nil {
 			return nil, outcomeFault("reason", errors.New("nil"))
 		}
-		c = stopped(FailureStopped, e.reason)
+		c = failure(FailureDecided, e.reason)
 	} else {
 		result, err := encode(e.exec.env, e.result)
 		if err != nil {

@@ -87,14 +87,14 @@ func TestOutcomes(t *testing.T) {
 			func(v *cartVisit) fsm.Outcome { return v.Done("all").Unless("end", paid, other, paid) },
 			step.Commit{Kind: step.Done, Result: json.RawMessage(`"all"`), Unless: &step.Unless{Names: []string{"paid", "other"}, Step: "end"}},
 		},
-		"stop unless, with a state": {
-			func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken).Unless("end", paid).With(cart{ID: 9}) },
-			step.Commit{Kind: step.Stop, Err: "broken", Failure: "stopped",
+		"fail unless, with a state": {
+			func(v *cartVisit) fsm.Outcome { return v.Fail(errBroken).Unless("end", paid).With(cart{ID: 9}) },
+			step.Commit{Kind: step.Fail, Err: "broken", Failure: "decided",
 				Unless: &step.Unless{Names: []string{"paid"}, Step: "end", State: json.RawMessage(`{"id":9}`)}},
 		},
-		"stop": {
-			func(v *cartVisit) fsm.Outcome { return v.Stop(errors.New("no\x00 more\xff")) },
-			step.Commit{Kind: step.Stop, Err: "no more\ufffd", Failure: "stopped"},
+		"fail": {
+			func(v *cartVisit) fsm.Outcome { return v.Fail(errors.New("no\x00 more\xff")) },
+			step.Commit{Kind: step.Fail, Err: "no more\ufffd", Failure: "decided"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestOutcomeFaults(t *testing.T) {
 		"zero ending":              {func(*cartVisit) fsm.Outcome { return new(fsm.Ending[cart]).Unless("end", paid) }, "outcome", "another visit"},
 		"unless unknown":           {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("ned", paid) }, "step", `no step "ned"`},
 		"unless nothing":           {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("end") }, "signals", "none"},
-		"unless many":              {func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken).Unless("end", names...) }, "signals", "1001 names, at most 1000"},
+		"unless many":              {func(v *cartVisit) fsm.Outcome { return v.Fail(errBroken).Unless("end", names...) }, "signals", "1001 names, at most 1000"},
 		"with, always ending":      {func(v *cartVisit) fsm.Outcome { return v.Done("x").With(cart{}) }, "state", "without Unless"},
 		"await nothing":            {await(), "signals", "none"},
 		"await nil":                {await(paid, nil), "signals[1]", "nil"},
@@ -173,7 +173,7 @@ func TestOutcomeFaults(t *testing.T) {
 		"retry over 100 y":         {func(v *cartVisit) fsm.Outcome { return v.Retry(v.State, fsm.MaxDelay+1) }, "delay", "100 years"},
 		"retry by bad policy":      {func(v *cartVisit) fsm.Outcome { return v.RetryBy(fsm.RetryPolicy{Base: -1}, errBroken) }, "policy.Base", "negative"},
 		"retry by nil":             {func(v *cartVisit) fsm.Outcome { return v.RetryBy(fsm.RetryPolicy{}, nil) }, "error", "nil"},
-		"stop nil":                 {func(v *cartVisit) fsm.Outcome { return v.Stop(nil) }, "reason", "nil"},
+		"fail nil":                 {func(v *cartVisit) fsm.Outcome { return v.Fail(nil) }, "reason", "nil"},
 		"state NaN":                {next(cart{Extra: math.NaN()}), "state", "NaN"},
 		"state cyclic":             {next(cart{Extra: cycle}), "state", "cycle"},
 		"state channel":            {next(cart{Extra: make(chan int)}), "state", "unsupported type"},
@@ -210,7 +210,7 @@ func TestOutcomeFaults(t *testing.T) {
 		"too many children":        {spawn(make([]fsm.Spec, 20_001)...), "children", "20001, at most 20000"},
 		"another's outcome":        {func(*cartVisit) fsm.Outcome { return leaked(t).Done("x") }, "outcome", "another visit"},
 		"another's transition":     {func(*cartVisit) fsm.Outcome { return leaked(t).Next("end", cart{}) }, "outcome", "another visit"},
-		"another's stop":           {func(*cartVisit) fsm.Outcome { return leaked(t).Stop(errBroken) }, "outcome", "another visit"},
+		"another's fail":           {func(*cartVisit) fsm.Outcome { return leaked(t).Fail(errBroken) }, "outcome", "another visit"},
 		"another's retry":          {func(*cartVisit) fsm.Outcome { return leaked(t).Retry(cart{}, 0) }, "outcome", "another visit"},
 		"another's, wrapped":       {func(*cartVisit) fsm.Outcome { return struct{ fsm.Outcome }{leaked(t).Done("x")} }, "outcome", "another visit"},
 		"another's children":       {func(*cartVisit) fsm.Outcome { return leaked(t).ScheduleChildren("end", cart{}) }, "outcome", "another visit"},
@@ -327,7 +327,7 @@ func TestUnlessOfAMachine(t *testing.T) {
 		"with":      {func(v *cartVisit) fsm.Outcome { return v.Done("x").With(cart{ID: 2}) }, &step.Unless{Names: []string{"paid"}, Step: "late", State: json.RawMessage(`{"id":2}`)}},
 		"its own":   {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("late", fsm.DeclareSignal[int]("other")) }, &step.Unless{Names: []string{"other"}, Step: "late"}},
 		"discarded": {func(v *cartVisit) fsm.Outcome { return v.Done("x").Discard() }, nil},
-		"stop":      {func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken) }, nil},
+		"fail":      {func(v *cartVisit) fsm.Outcome { return v.Fail(errBroken) }, nil},
 	} {
 		c, err := ends(want.out)
 		require.NoError(t, err, name)
@@ -336,7 +336,7 @@ func TestUnlessOfAMachine(t *testing.T) {
 	for out, says := range map[string]func(v *cartVisit) fsm.Outcome{
 		"discard: both":         func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("late", paid).Discard() },
 		"add: both Unless":      func(v *cartVisit) fsm.Outcome { return v.Done("x").Add(fsm.Node("a", cartMachine.New(cart{}))) },
-		"state: set by With":    func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken).With(cart{}) },
+		"state: set by With":    func(v *cartVisit) fsm.Outcome { return v.Fail(errBroken).With(cart{}) },
 		"state: set by With, w": func(v *cartVisit) fsm.Outcome { return v.Done("x").Discard().With(cart{}) },
 	} {
 		_, err := ends(says)
@@ -392,7 +392,7 @@ func TestTo(t *testing.T) {
 		"again":    func(v *cartVisit) fsm.Outcome { return v.Again(0) },
 		"retry by": func(v *cartVisit) fsm.Outcome { return v.RetryBy(fsm.RetryPolicy{}, errBroken) },
 		"done":     func(v *cartVisit) fsm.Outcome { return v.Done("") },
-		"stop":     func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken) },
+		"fail":     func(v *cartVisit) fsm.Outcome { return v.Fail(errBroken) },
 	} {
 		_, err := runClaim(t, machine(nil, func(_ context.Context, v *cartVisit) (fsm.Outcome, error) { return out(v), nil }), claim(`{}`))
 		require.NoError(t, err, name)

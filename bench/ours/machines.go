@@ -130,7 +130,7 @@ func ParentMachine(ran func()) fsm.Definition {
 		fsm.Step("join", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 			ran()
 			if n := len(Noop.Children(v)); n != v.State.N {
-				return v.Stop(fmt.Errorf("%d of %d children joined", n, v.State.N)), nil
+				return v.Fail(fmt.Errorf("%d of %d children joined", n, v.State.N)), nil
 			}
 			return v.Done(Result{OK: true}), nil
 		}).To())
@@ -215,7 +215,7 @@ func RootMachine(ran func()) fsm.Definition {
 		fsm.Step("join", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 			ran()
 			if n := len(Noop.Children(v)); n != v.State.N {
-				return v.Stop(fmt.Errorf("%d of %d nodes joined", n, v.State.N)), nil
+				return v.Fail(fmt.Errorf("%d of %d nodes joined", n, v.State.N)), nil
 			}
 			return v.Done(Result{OK: true}), nil
 		}).To())

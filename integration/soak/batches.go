@@ -79,7 +79,7 @@ func (u *undertaking) muster(ctx context.Context) {
 	for n := range 2 + u.IntN(squadSize) {
 		w := u.work()
 		if w.Label = fmt.Sprintf("%s/%d", u.name, n); n == 0 && u.IntN(5) == 0 {
-			w.Fate, w.Fails = string(fsm.FailureStopped), 0
+			w.Fate, w.Fails = string(fsm.FailureDecided), 0
 		}
 		spec := squad.New(w)
 		if n > 0 && u.IntN(4) == 0 {

@@ -264,7 +264,7 @@ func (u *undertaking) council(ctx context.Context) {
 		w.Seed ^= 1
 	}
 	if u.IntN(3) == 0 {
-		w.Fate = string(fsm.FailureStopped)
+		w.Fate = string(fsm.FailureDecided)
 	}
 	id, ok := u.insert(ctx, council.New(w).Key(fsm.Key("council:"+u.name)))
 	if !ok {
