@@ -294,7 +294,7 @@ func TestQuorumsOfNodesAndPieces(t *testing.T) {
 			return "", fsm.Permanent(errors.New("not a"))
 		}
 		return s + s, nil
-	}, func(j *fsm.Joining, n int) *fsm.Joining { return j.Quorum(n - 1).CancelRest() })
+	}, func(j *fsm.ChildrenOutcome, n int) *fsm.ChildrenOutcome { return j.Quorum(n - 1).CancelRest() })
 	report := dag.Do(g, "report", some, func(_ context.Context, all []dag.Piece[string]) (string, error) {
 		return fmt.Sprint(len(all), dag.Results(all)), nil
 	})

@@ -82,7 +82,7 @@ func (g *Graph[I, R]) Return(v Value[R]) []fsm.Definition {
 	return append([]fsm.Definition{faulty{root, g.faults}}, g.machines...)
 }
 
-func (g *Graph[I, R]) plant(v *fsm.Visit[I, R]) *fsm.Joining {
+func (g *Graph[I, R]) plant(v *fsm.Visit[I, R]) *fsm.ChildrenOutcome {
 	nodes := make([]fsm.GraphNode, len(g.nodes))
 	for i, n := range g.nodes {
 		var input I

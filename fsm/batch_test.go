@@ -95,7 +95,7 @@ func TestWhatABatchReturnsCountsForEachInstanceAlone(t *testing.T) {
 		}, []string{"outcome: outcomes[0]: of another visit", `"2"`, "outcome: outcomes[2]: of another visit"}},
 		"a nil of an outcome's type": {func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) {
 			out := doneEach(vs)
-			out[1] = (*fsm.Transition)(nil)
+			out[1] = (*fsm.NextOutcome)(nil)
 			return out, nil
 		}, []string{`"1"`, "outcome: outcomes[1]: nil, without an error", `"3"`}},
 		"a fault of one": {func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) {

@@ -111,10 +111,10 @@ func (d *Defined[S, R]) Retry(p RetryPolicy) *Defined[S, R] {
 }
 
 // Unless keeps each Done of the machine from dropping what its senders count on: it ends an
-// instance only if no signal of these names waits in the inbox, as if [Ending.Unless] said so, and
-// else the instance goes on at the step to. An outcome with an Unless of its own goes by that one;
-// [Ending.Discard] is for a Done that is to delete what waits. Every step may lead to this one. A
-// Fail deletes no signal, and so is left as it is.
+// instance only if no signal of these names waits in the inbox, as if [EndOutcome.Unless] said so,
+// and else the instance goes on at the step to. An outcome with an Unless of its own goes by that
+// one; [EndOutcome.Discard] is for a Done that is to delete what waits. Every step may lead to this
+// one. A Fail deletes no signal, and so is left as it is.
 func (d *Defined[S, R]) Unless(to string, signals ...AnySignal) *Defined[S, R] {
 	d.unless, d.to, d.signals = true, to, slices.Clone(signals)
 	return d

@@ -385,7 +385,7 @@ func ExampleSignal() {
 
 // A payment may come while the last step runs. The instance then goes on with it, instead of
 // deleting it.
-func ExampleEnding_Unless() {
+func ExampleEndOutcome_Unless() {
 	m := Checkout.Define(
 		fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 			return v.Fail(errUnpaid).Unless("late", Paid), nil

@@ -17,7 +17,7 @@ import (
 func nodeOf(name string) fsm.GraphNode { return fsm.Node(name, cartMachine.New(cart{})) }
 
 // The commit has a node for each, in order, with the edges by index. The methods of a node leave
-// the one that they are called on as it is, and those of a Joining apply.
+// the one that they are called on as it is, and those of its outcome apply.
 func TestScheduleGraph(t *testing.T) {
 	t.Parallel()
 	got, err := run(t, func(v *cartVisit) fsm.Outcome {
@@ -193,7 +193,7 @@ func TestFaultsOfAdditions(t *testing.T) {
 }
 
 // A node may decide what comes behind it; "offer" is in the graph, and waits for what is added.
-func ExampleTransition_Add() {
+func ExampleNextOutcome_Add() {
 	m := Loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 		return v.Done("two more").Add(
 			fsm.Node("second", Quote.New(2)).Before("offer"),

@@ -118,7 +118,7 @@ func TestOutcomeFaults(t *testing.T) {
 		return func(v *cartVisit) fsm.Outcome { return v.ScheduleChildren("end", v.State, s...) }
 	}
 	good := cartMachine.New(cart{})
-	joined := func(v *cartVisit) *fsm.Joining { return v.ScheduleChildren("end", v.State, good, good) }
+	joined := func(v *cartVisit) *fsm.ChildrenOutcome { return v.ScheduleChildren("end", v.State, good, good) }
 	cycle := map[string]any{}
 	cycle["me"] = cycle
 	centuries := time.Now().AddDate(101, 0, 0)
@@ -132,11 +132,11 @@ func TestOutcomeFaults(t *testing.T) {
 		says  string
 	}{
 		"nil":                      {func(*cartVisit) fsm.Outcome { return nil }, "outcome", "nil"},
-		"nil transition":           {func(*cartVisit) fsm.Outcome { return (*fsm.Transition)(nil) }, "outcome", "nil"},
-		"nil parking":              {func(*cartVisit) fsm.Outcome { return (*fsm.Parking)(nil) }, "outcome", "nil"},
-		"nil joining":              {func(*cartVisit) fsm.Outcome { return (*fsm.Joining)(nil) }, "outcome", "nil"},
-		"zero transition":          {func(*cartVisit) fsm.Outcome { return &fsm.Transition{} }, "outcome", "another visit"},
-		"zero parking":             {func(*cartVisit) fsm.Outcome { return new(fsm.Parking).Timeout(1) }, "outcome", "another visit"},
+		"nil next":                 {func(*cartVisit) fsm.Outcome { return (*fsm.NextOutcome)(nil) }, "outcome", "nil"},
+		"nil await":                {func(*cartVisit) fsm.Outcome { return (*fsm.AwaitOutcome)(nil) }, "outcome", "nil"},
+		"nil children":             {func(*cartVisit) fsm.Outcome { return (*fsm.ChildrenOutcome)(nil) }, "outcome", "nil"},
+		"zero next":                {func(*cartVisit) fsm.Outcome { return &fsm.NextOutcome{} }, "outcome", "another visit"},
+		"zero await":               {func(*cartVisit) fsm.Outcome { return new(fsm.AwaitOutcome).Timeout(1) }, "outcome", "another visit"},
 		"of a zero visit":          {func(*cartVisit) fsm.Outcome { return new(cartVisit).Done("x") }, "outcome", "another visit"},
 		"of a nil visit":           {func(*cartVisit) fsm.Outcome { return (*cartVisit)(nil).RetryBy(fsm.RetryPolicy{}, errBroken) }, "outcome", "another visit"},
 		"next unknown":             {func(v *cartVisit) fsm.Outcome { return v.Next("ned", v.State) }, "step", `no step "ned", only ["end" "start"]`},
@@ -150,8 +150,8 @@ func TestOutcomeFaults(t *testing.T) {
 		"next longest":             {func(v *cartVisit) fsm.Outcome { return v.Next("end", v.State).After(math.MaxInt64) }, "delay", "100 years"},
 		"next at over 100 y":       {func(v *cartVisit) fsm.Outcome { return v.Next("end", v.State).At(centuries) }, "at", "100 years"},
 		"next after and at":        {func(v *cartVisit) fsm.Outcome { return v.Next("end", v.State).After(0).At(time.Now()) }, "at", "both"},
-		"nil ending":               {func(*cartVisit) fsm.Outcome { return (*fsm.Ending[cart])(nil) }, "outcome", "nil"},
-		"zero ending":              {func(*cartVisit) fsm.Outcome { return new(fsm.Ending[cart]).Unless("end", paid) }, "outcome", "another visit"},
+		"nil end":                  {func(*cartVisit) fsm.Outcome { return (*fsm.EndOutcome[cart])(nil) }, "outcome", "nil"},
+		"zero end":                 {func(*cartVisit) fsm.Outcome { return new(fsm.EndOutcome[cart]).Unless("end", paid) }, "outcome", "another visit"},
 		"unless unknown":           {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("ned", paid) }, "step", `no step "ned"`},
 		"unless nothing":           {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("end") }, "signals", "none"},
 		"unless many":              {func(v *cartVisit) fsm.Outcome { return v.Fail(errBroken).Unless("end", names...) }, "signals", "1001 names, at most 1000"},

@@ -144,7 +144,7 @@ var (
 
 // AssemblyMachine has so many votes, of which it needs some by the policy of join. It calls joined
 // when the joining step begins.
-func AssemblyMachine(votes, needed int, join func(*fsm.Joining) *fsm.Joining, joined func()) fsm.Definition {
+func AssemblyMachine(votes, needed int, join func(*fsm.ChildrenOutcome) *fsm.ChildrenOutcome, joined func()) fsm.Definition {
 	return Assembly.Define(
 		fsm.Step("call", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 			children := make([]fsm.Spec, votes)

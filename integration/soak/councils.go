@@ -77,7 +77,7 @@ func (r *run) convene(s work) fsm.Outcome {
 }
 
 // under gives a join a policy, of n children.
-func (r *run) under(j *fsm.Joining, rule string, n int, cancel bool, random *rand.Rand) fsm.Outcome {
+func (r *run) under(j *fsm.ChildrenOutcome, rule string, n int, cancel bool, random *rand.Rand) fsm.Outcome {
 	d := &policy{}
 	if r.decided.Policy != nil {
 		*d = *r.decided.Policy

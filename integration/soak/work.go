@@ -167,12 +167,12 @@ func (r *run) decide(outcome, to string, n int) {
 	r.decided = event{Outcome: outcome, To: to, ToN: n}
 }
 
-func (r *run) next(to string, s work) *fsm.Transition {
+func (r *run) next(to string, s work) *fsm.NextOutcome {
 	r.decide("next", to, s.N)
 	return r.Next(to, s)
 }
 
-func (r *run) await(to string, s work) *fsm.Parking {
+func (r *run) await(to string, s work) *fsm.AwaitOutcome {
 	r.decide("await", to, s.N)
 	return r.Await(to, s, pings, pongs)
 }
