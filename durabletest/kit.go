@@ -29,6 +29,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/byhand"
 	"github.com/gendurable/gendurable/internal/pgclone"
 	"github.com/gendurable/gendurable/worker"
 )
@@ -172,7 +173,7 @@ func (k *Kit) start(t testing.TB, c Config) error {
 		k.today = time.Now()
 	}
 	k.today = k.today.UTC().Truncate(time.Microsecond) // the resolution of Postgres
-	if k.Engine, k.hand, err = engine.ByHand(t.Context(), config, k.today); err != nil {
+	if k.Engine, k.hand, err = byhand.New(t.Context(), config, k.today); err != nil {
 		return err
 	}
 	t.Cleanup(func() {

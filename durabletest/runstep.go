@@ -17,6 +17,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -202,7 +203,7 @@ func RunBatch(ctx context.Context, d fsm.Definition, name string, visits []Visit
 			fault = errors.Join(fault, fmt.Errorf("visit %d: %w", i, err))
 			continue
 		}
-		members[i] = step.Member{Context: fsm.WithClaim(ctx, claim), Claim: claim}
+		members[i] = step.Member{Context: hidden.WithClaim(ctx, claim), Claim: claim}
 	}
 	if fault != nil {
 		for i := range errs {

@@ -219,7 +219,7 @@ func fails(_ context.Context, _ *step.Claim, failed error) (*step.Commit, error)
 
 func settle(x *execution, out Outcome, err error) (*step.Commit, error) {
 	if err != nil {
-		if delay, ok := Snoozed(err); ok {
+		if delay, ok := snoozed(err); ok {
 			return &step.Commit{Kind: step.Again, Delay: delay}, nil
 		}
 		return nil, err

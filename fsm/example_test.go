@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -363,9 +364,9 @@ func ExampleSpec_OnConflict() {
 
 // Each named effect has a key of its own, the same whenever the visit runs again.
 func ExampleInfo_IdempotencyKey() {
-	first := fsm.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7})
-	again := fsm.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7, Attempt: 3})
-	next := fsm.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 8})
+	first := hidden.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7})
+	again := hidden.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7, Attempt: 3})
+	next := hidden.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 8})
 	fmt.Println(first.IdempotencyKey("ship") == again.IdempotencyKey("ship"))
 	fmt.Println(first.IdempotencyKey("ship") == first.IdempotencyKey("invoice"))
 	fmt.Println(first.IdempotencyKey("ship") == next.IdempotencyKey("ship"))
