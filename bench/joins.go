@@ -21,13 +21,13 @@ func joinLatency(_ context.Context, b *bench) (*trial, error) {
 	for _, c := range []struct {
 		name   string
 		needed int
-		join   func(*fsm.Joining) *fsm.Joining
+		join   func(*fsm.ChildrenOutcome) *fsm.ChildrenOutcome
 	}{
-		{"barrier", 5, func(j *fsm.Joining) *fsm.Joining { return j }},
-		{"quorum", 2, func(j *fsm.Joining) *fsm.Joining { return j.Quorum(2) }},
-		{"race", 1, func(j *fsm.Joining) *fsm.Joining { return j.Race() }},
-		{"cancels", 2, func(j *fsm.Joining) *fsm.Joining { return j.Quorum(2).CancelRest() }},
-		{"stream", 1, func(j *fsm.Joining) *fsm.Joining { return j.Stream(10) }},
+		{"barrier", 5, func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j }},
+		{"quorum", 2, func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.Quorum(2) }},
+		{"race", 1, func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.Race() }},
+		{"cancels", 2, func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.Quorum(2).CancelRest() }},
+		{"stream", 1, func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.Stream(10) }},
 	} {
 		t.contenders = append(t.contenders, contender{c.name, func(ctx context.Context) (report.Sample, error) { return b.joins(ctx, n, c.needed, c.join) }})
 		if c.name != "barrier" {
@@ -42,7 +42,7 @@ func joinLatency(_ context.Context, b *bench) (*trial, error) {
 }
 
 // joins measures n parents, each of which needs so many of its children.
-func (b *bench) joins(ctx context.Context, n, needed int, join func(*fsm.Joining) *fsm.Joining) (report.Sample, error) {
+func (b *bench) joins(ctx context.Context, n, needed int, join func(*fsm.ChildrenOutcome) *fsm.ChildrenOutcome) (report.Sample, error) {
 	db, err := b.ours(ctx)
 	if err != nil {
 		return nil, err

@@ -79,7 +79,7 @@ func TestGraphRuns(t *testing.T) {
 		{state: "piece", done: "refund 6: instance"},
 		{state: "users", done: "refund 6: instance"}, // what was skipped has failed, too
 		{state: "orders", failed: "nodes have failed: orders: error: no orders; all: "},
-		{state: "called", failed: "called: stopped"},
+		{state: "called", failed: "called: decided"},
 	} {
 		id, err := kit.Engine.Insert(t.Context(), night.New(at.state))
 		require.NoError(t, err)
@@ -271,7 +271,7 @@ func TestAPieceHasNoKey(t *testing.T) {
 	id, err := kit.Engine.Insert(t.Context(), night.New(""))
 	require.NoError(t, err)
 	durabletest.RequireDrain(t, kit)
-	durabletest.RequireFailed(t, kit, id, fsm.FailureStopped, "pieces[0].key: With gives it a key")
+	durabletest.RequireFailed(t, kit, id, fsm.FailureDecided, "pieces[0].key: With gives it a key")
 }
 
 // A node goes on when enough of others are done, and a fan-out when its own join says so.
@@ -294,7 +294,7 @@ func TestQuorumsOfNodesAndPieces(t *testing.T) {
 			return "", fsm.Permanent(errors.New("not a"))
 		}
 		return s + s, nil
-	}, func(j *fsm.Joining, n int) *fsm.Joining { return j.Quorum(n - 1).CancelRest() })
+	}, func(j *fsm.ChildrenOutcome, n int) *fsm.ChildrenOutcome { return j.Quorum(n - 1).CancelRest() })
 	report := dag.Do(g, "report", some, func(_ context.Context, all []dag.Piece[string]) (string, error) {
 		return fmt.Sprint(len(all), dag.Results(all)), nil
 	})

@@ -12,7 +12,7 @@ import (
 // has their results, in the order of the list; the node fails if one of them does. The list may be
 // as long as Limits.Children allows. For an empty list the result is empty.
 func Each[I, R, A, B any](g *Graph[I, R], name string, list Value[[]A], f func(context.Context, A) (B, error), opts ...Option) Value[[]B] {
-	return spread(g, name, list, f, func(j *fsm.Joining, _ int) *fsm.Joining { return j }, opts,
+	return spread(g, name, list, f, func(j *fsm.ChildrenOutcome, _ int) *fsm.ChildrenOutcome { return j }, opts,
 		func(pieces []fsm.Child[B]) ([]B, error) {
 			results := make([]B, len(pieces))
 			var first error
@@ -40,13 +40,13 @@ type Piece[T any] struct {
 	Error  string     `json:"error,omitempty"`
 }
 
-// Some is [Each] with a join of its own: join calls the methods of [fsm.Joining] that decide when
-// the node goes on, such as Quorum, Race, FailFast, Timeout and CancelRest; n is the length of the
-// list. So the pieces need not all be done. The result says what became of each, in the order of
-// the list, and the node that takes it decides what follows. [Results] returns the results of those
-// that are done.
+// Some is [Each] with a join of its own: join calls the methods of [fsm.ChildrenOutcome] that
+// decide when the node goes on, such as Quorum, Race, FailFast, Timeout and CancelRest; n is the
+// length of the list. So the pieces need not all be done. The result says what became of each, in
+// the order of the list, and the node that takes it decides what follows. [Results] returns the
+// results of those that are done.
 func Some[I, R, A, B any](g *Graph[I, R], name string, list Value[[]A], f func(context.Context, A) (B, error),
-	join func(j *fsm.Joining, n int) *fsm.Joining, opts ...Option,
+	join func(j *fsm.ChildrenOutcome, n int) *fsm.ChildrenOutcome, opts ...Option,
 ) Value[[]Piece[B]] {
 	if join == nil {
 		opts = append(opts, func(o *options) { o.bad = errNilFunction })
@@ -81,7 +81,7 @@ func Results[T any](pieces []Piece[T]) []T {
 // spread adds a node that spawns an instance for each element of a list, and gathers how they
 // ended.
 func spread[I, R, A, B, T any](g *Graph[I, R], name string, list Value[[]A], f func(context.Context, A) (B, error),
-	join func(*fsm.Joining, int) *fsm.Joining, opts []Option, gather func([]fsm.Child[B]) ([]T, error),
+	join func(*fsm.ChildrenOutcome, int) *fsm.ChildrenOutcome, opts []Option, gather func([]fsm.Child[B]) ([]T, error),
 ) Value[[]T] {
 	o := collect(opts)
 	piece := fsm.Declare[A, B](g.machine.Name()+"."+name+".piece", fsm.Version(g.machine.Version()), fsm.Queue(g.queue()))
@@ -112,7 +112,7 @@ func spread[I, R, A, B, T any](g *Graph[I, R], name string, list Value[[]A], f f
 		fsm.Step("join", func(_ context.Context, v *fsm.Visit[I, []T]) (fsm.Outcome, error) {
 			results, err := gather(piece.Children(v))
 			if err != nil {
-				return v.Stop(err), nil
+				return v.Fail(err), nil
 			}
 			return v.Done(results), nil
 		}).To(),

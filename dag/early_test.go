@@ -54,7 +54,7 @@ func approval() []fsm.Definition {
 			case !said: // it runs again
 				return v.Await("cast", v.State, vote), nil
 			case !agrees:
-				return v.Stop(errors.New("does not agree")), nil
+				return v.Fail(errors.New("does not agree")), nil
 			}
 			return v.Done(v.State), nil
 		}).To("cast")))
@@ -119,7 +119,7 @@ func TestAGraphWithoutItsValueGoesOn(t *testing.T) {
 	}
 	require.Equal(t, fsm.StatusAwaitingChildren, durabletest.RequireStatus(t, kit, id, fsm.StatusAwaitingChildren).Status, "eve has not answered")
 	say("eve", true)
-	failed := durabletest.RequireFailed(t, kit, id, fsm.FailureStopped, "nodes have failed")
+	failed := durabletest.RequireFailed(t, kit, id, fsm.FailureDecided, "nodes have failed")
 	graph, err := kit.Engine.Graph(t.Context(), id)
 	require.NoError(t, err, failed)
 	require.Equal(t, fsm.StatusDone, graph.Nodes[len(graph.Nodes)-1].Status, "the refusal was reported")
@@ -156,7 +156,7 @@ func TestAGraphThatEndsEarlyIsRestarted(t *testing.T) {
 			_, err := kit.Engine.Signal(t.Context(), fsm.Key("slow"), vote.With(true))
 			require.NoError(t, err)
 			durabletest.RequireDrain(t, kit)
-			durabletest.RequireFailed(t, kit, id, fsm.FailureStopped, "nodes have failed: first")
+			durabletest.RequireFailed(t, kit, id, fsm.FailureDecided, "nodes have failed: first")
 		}
 		broken.Store(false)
 		_, err = kit.Engine.Admin().Restart(t.Context(), again)

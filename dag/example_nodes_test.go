@@ -51,7 +51,7 @@ func ExampleEach() {
 func ExampleSome() {
 	g := dag.New(fsm.Declare[string, int]("monthly"))
 	list := dag.Do(g, "days", dag.In(g), days)
-	pieces := dag.Some(g, "count", list, count, func(j *fsm.Joining, n int) *fsm.Joining { return j.Quorum(n / 2).CancelRest() })
+	pieces := dag.Some(g, "count", list, count, func(j *fsm.ChildrenOutcome, n int) *fsm.ChildrenOutcome { return j.Quorum(n / 2).CancelRest() })
 	fmt.Println(edges(g.Return(dag.Do(g, "sum", pieces, func(ctx context.Context, all []dag.Piece[int]) (int, error) {
 		return sum(ctx, dag.Results(all))
 	}))))

@@ -82,7 +82,7 @@ func (g *Graph[I, R]) Return(v Value[R]) []fsm.Definition {
 	return append([]fsm.Definition{faulty{root, g.faults}}, g.machines...)
 }
 
-func (g *Graph[I, R]) plant(v *fsm.Visit[I, R]) *fsm.Joining {
+func (g *Graph[I, R]) plant(v *fsm.Visit[I, R]) *fsm.ChildrenOutcome {
 	nodes := make([]fsm.GraphNode, len(g.nodes))
 	for i, n := range g.nodes {
 		var input I
@@ -122,7 +122,7 @@ func (g *Graph[I, R]) end(returned Value[R]) fsm.StepFunc[I, R] {
 		if failed := failures(v.Children()); failed != nil {
 			err = failed
 		}
-		return v.Stop(err), nil
+		return v.Fail(err), nil
 	}
 }
 

@@ -149,11 +149,11 @@ func Call[I, R, S, T any](g *Graph[I, R], name string, state Value[S], of fsm.Ma
 		fsm.Step("join", func(_ context.Context, v *fsm.Visit[I, T]) (fsm.Outcome, error) {
 			all := of.Children(v)
 			if len(all) == 0 {
-				return v.Stop(errors.New("another instance has its key")), nil
+				return v.Fail(errors.New("another instance has its key")), nil
 			}
 			result, err := all[0].Result()
 			if _, ok := errors.AsType[*fsm.FailedError](err); ok {
-				return v.Stop(err), nil
+				return v.Fail(err), nil
 			}
 			if err != nil {
 				return nil, err

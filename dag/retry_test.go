@@ -39,7 +39,7 @@ func TestRetryOfWhatOnlyARestartHelps(t *testing.T) {
 	durabletest.RequireDrain(t, kit)
 	bad = false
 	failed := 0
-	for i, err := range kit.Engine.All(t.Context(), engine.Query{Filter: engine.Filter{Failure: []fsm.Failure{fsm.FailureError, fsm.FailureStopped, fsm.FailureSkipped}}}) {
+	for i, err := range kit.Engine.All(t.Context(), engine.Query{Filter: engine.Filter{Failure: []fsm.Failure{fsm.FailureError, fsm.FailureDecided, fsm.FailureSkipped}}}) {
 		require.NoError(t, err)
 		_, err = kit.Engine.Admin().Retry(t.Context(), i.ID)
 		require.ErrorIs(t, err, engine.ErrUseRestart, "%s, %s", i.Machine, i.Failure)

@@ -87,7 +87,7 @@ func (b *instancesBody) Has(field string, value any) bool {
 func (b *instancesBody) Value(field string) string { return strings.Join(b.Form[field], " ") }
 
 var failureKinds = []fsm.Failure{
-	fsm.FailureStopped, fsm.FailureError, fsm.FailureExhausted, fsm.FailureCrashes, fsm.FailureCancelled, fsm.FailureDeadline,
+	fsm.FailureDecided, fsm.FailureError, fsm.FailureExhausted, fsm.FailureCrashes, fsm.FailureCancelled, fsm.FailureDeadline,
 }
 
 // filterFields are the fields of the form that select.

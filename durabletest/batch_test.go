@@ -34,7 +34,7 @@ func (p *post) definition() fsm.Definition {
 		outcomes := make([]fsm.Outcome, len(visits))
 		for i, v := range visits {
 			if outcomes[i] = v.Done(len(visits)); v.State == "lost" {
-				outcomes[i] = v.Stop(errors.New("no such address"))
+				outcomes[i] = v.Fail(errors.New("no such address"))
 			}
 		}
 		return outcomes, nil
@@ -65,7 +65,7 @@ func TestDrainCallsABatchStepForAllThatMayMeet(t *testing.T) {
 		ran = append(ran, r.Info.ID)
 	}
 	require.Equal(t, []fsm.ID{ids[0], ids[2], ids[3], ids[1], ids[5], ids[4], ids[6]}, ran)
-	require.Equal(t, fsm.OutcomeStop, d.Ran[2].Outcome)
+	require.Equal(t, fsm.OutcomeFail, d.Ran[2].Outcome)
 	require.Equal(t, 3, durabletest.RequireDone(t, kit, letter, ids[0]))
 }
 
@@ -126,7 +126,7 @@ func TestRunBatch(t *testing.T) {
 	require.Equal(t, 3, result, "one state does not decode")
 	var bad *fsm.DecodeError
 	require.ErrorAs(t, errs[1], &bad)
-	require.Equal(t, fsm.FailureStopped, outcomes[2].Failure)
+	require.Equal(t, fsm.FailureDecided, outcomes[2].Failure)
 
 	p.stop = func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
 	slow := p.definition().(*fsm.Defined[string, int]) //nolint:forcetypeassert // as definition makes it

@@ -21,7 +21,7 @@ func Example() {
 		durabletest.RequireDrain(t, kit)
 		durabletest.RequireParked(t, kit, id, "paid", "refused")
 		durabletest.RequireAdvance(t, kit, 24*time.Hour)
-		durabletest.RequireFailed(t, kit, id, fsm.FailureStopped, "not paid")
+		durabletest.RequireFailed(t, kit, id, fsm.FailureDecided, "not paid")
 	}
 }
 

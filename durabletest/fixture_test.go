@@ -59,7 +59,7 @@ func (m shop) settle(_ context.Context, v *visit) (fsm.Outcome, error) {
 		return nil, err
 	}
 	if !ok {
-		return v.Stop(errUnpaid), nil
+		return v.Fail(errUnpaid), nil
 	}
 	next := v.State
 	next.Cents = cents

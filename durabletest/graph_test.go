@@ -37,7 +37,7 @@ func travelling(full func(hotel string) bool) []fsm.Definition {
 	}
 	start := func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
 		if full(v.State) {
-			return v.Stop(errors.New("no room")), nil
+			return v.Fail(errors.New("no room")), nil
 		}
 		if _, waited := v.Upstream("flight"); !waited {
 			return v.Done(v.State), nil
@@ -66,12 +66,12 @@ func TestDrainOneOfAGraph(t *testing.T) {
 		}
 		kinds = append(kinds, ran.Outcome)
 	}
-	const done, stop = fsm.OutcomeDone, fsm.OutcomeStop
-	require.Equal(t, []fsm.OutcomeKind{fsm.OutcomeChildren, done, stop}, kinds[:3], "the two that wait for nothing")
-	require.ElementsMatch(t, []fsm.OutcomeKind{stop, done, done, done}, kinds[3:], "the car is skipped; then the trip itself")
+	const done, fail = fsm.OutcomeDone, fsm.OutcomeFail
+	require.Equal(t, []fsm.OutcomeKind{fsm.OutcomeChildren, done, fail}, kinds[:3], "the two that wait for nothing")
+	require.ElementsMatch(t, []fsm.OutcomeKind{fail, done, done, done}, kinds[3:], "the car is skipped; then the trip itself")
 	got, err := trip.Get(t.Context(), kit.Engine, id)
 	require.NoError(t, err)
-	require.Equal(t, "flight done ; hotel failed stopped; car failed skipped; refund done ; note done ; ", got.Result)
+	require.Equal(t, "flight done ; hotel failed decided; car failed skipped; refund done ; note done ; ", got.Result)
 }
 
 // The hotel has a room after all: restarted, the graph goes on, node by node, with what had failed
@@ -116,10 +116,10 @@ func ExampleRunStep_graph() {
 		Upstream: map[string]durabletest.Child{"flight": durabletest.DoneChild(book, "flight", "LH 1"), "hotel": durabletest.DoneChild(book, "sea view", "12")}})
 	fmt.Println(string(out.Result), err)
 	_, err = durabletest.RunStep(context.Background(), machines[1], "start", durabletest.Visit{State: "note", Node: "note",
-		Upstream: map[string]durabletest.Child{"flight": durabletest.FailedChild(book, "flight", fsm.FailureStopped, "fog")}})
+		Upstream: map[string]durabletest.Child{"flight": durabletest.FailedChild(book, "flight", fsm.FailureDecided, "fog")}})
 	fmt.Println(err)
 	// Output:
 	// car [{flight car done false} {hotel car done false}] failed true <nil>
 	// "car with LH 1" <nil>
-	// instance 1 of machine "book" failed (stopped): fog
+	// instance 1 of machine "book" failed (decided): fog
 }

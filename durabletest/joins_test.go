@@ -25,7 +25,7 @@ var (
 type loanVisit = fsm.Visit[string, string]
 
 // lending asks five banks, whose keys are their numbers, and says what it knows when it goes on.
-func lending(join func(j *fsm.Joining) *fsm.Joining) []fsm.Definition {
+func lending(join func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome) []fsm.Definition {
 	ask := func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 		var quotes []fsm.Spec
 		for i := range 5 {
@@ -48,7 +48,7 @@ func lending(join func(j *fsm.Joining) *fsm.Joining) []fsm.Definition {
 	}
 	end := func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
 		if yes, _, err := reply.First(v); err != nil || !yes {
-			return v.Stop(errors.New("no")), err
+			return v.Fail(errors.New("no")), err
 		}
 		return v.Done("3 %"), nil
 	}
@@ -63,26 +63,26 @@ func lending(join func(j *fsm.Joining) *fsm.Joining) []fsm.Definition {
 func TestJoinsWithAPolicy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		join    func(j *fsm.Joining) *fsm.Joining
+		join    func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome
 		replies string // y or n of the banks, in order; h: the signal hurry; t: the timeout; and of a time
 		why     string // before the last of them
 		want    string
 	}{
-		"all": {func(j *fsm.Joining) *fsm.Joining { return j }, "ynyyy", "it awaits 1 children since",
+		"all": {func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j }, "ynyyy", "it awaits 1 children since",
 			"4 done, 1 failed, 0 left, 0 open, 0 signals, timed out false"},
-		"quorum": {func(j *fsm.Joining) *fsm.Joining { return j.Quorum(2) }, "nyy",
+		"quorum": {func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.Quorum(2) }, "nyy",
 			"it waits for 2 of 5 children to be done, 1 done, 1 failed so far, since", "2 done, 1 failed, 2 left, 2 open, 0 signals, timed out false"},
-		"quorum out of reach": {func(j *fsm.Joining) *fsm.Joining { return j.Quorum(4) }, "nn",
+		"quorum out of reach": {func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.Quorum(4) }, "nn",
 			"it waits for 4 of 5 children to be done, 0 done, 1 failed so far, since", "0 done, 2 failed, 3 left, 3 open, 0 signals, timed out false"},
-		"race": {func(j *fsm.Joining) *fsm.Joining { return j.Race() }, "n", "it waits for 1 of 5 children to end, 0 done",
+		"race": {func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.Race() }, "n", "it waits for 1 of 5 children to end, 0 done",
 			"0 done, 1 failed, 4 left, 4 open, 0 signals, timed out false"},
-		"fail fast": {func(j *fsm.Joining) *fsm.Joining { return j.FailFast().Quorum(3) }, "yn",
+		"fail fast": {func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.FailFast().Quorum(3) }, "yn",
 			"it waits for 3 of 5 children to be done, or 1 of 5 children to fail, 1 done, 0 failed so far, since",
 			"1 done, 1 failed, 3 left, 3 open, 0 signals, timed out false"},
-		"signal": {func(j *fsm.Joining) *fsm.Joining { return j.Quorum(3).Or(hurry) }, "yh",
+		"signal": {func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.Quorum(3).Or(hurry) }, "yh",
 			"it waits for 3 of 5 children to be done, 1 done, 0 failed so far, or for a signal, hurry, since",
 			"1 done, 0 failed, 4 left, 4 open, 1 signals, timed out false"},
-		"timeout": {func(j *fsm.Joining) *fsm.Joining { return j.Timeout(time.Hour) }, "yt", "it waits for 5 children to end, 1 done, 0 failed so far, since",
+		"timeout": {func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.Timeout(time.Hour) }, "yt", "it waits for 5 children to end, 1 done, 0 failed so far, since",
 			"1 done, 0 failed, 4 left, 4 open, 0 signals, timed out true"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestCancelRest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			kit := durabletest.New(t, durabletest.Config{Machines: lending(func(j *fsm.Joining) *fsm.Joining {
+			kit := durabletest.New(t, durabletest.Config{Machines: lending(func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome {
 				return j.Quorum(1).Or(hurry).Timeout(time.Hour).CancelRest()
 			})})
 			id, err := kit.Engine.Insert(t.Context(), loan.New("house"))
@@ -184,7 +184,7 @@ func TestRejoin(t *testing.T) {
 		}
 		return v.Rejoin("choose", seen).Race(), nil
 	}
-	machines := lending(func(j *fsm.Joining) *fsm.Joining { return j.Race() })
+	machines := lending(func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.Race() })
 	machines[0] = loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 		var quotes []fsm.Spec
 		for i := range 3 {
@@ -223,7 +223,7 @@ func ExampleRunStep_rejoin() {
 // A timeout of a join can be fired, and only one that there is.
 func TestFireTimeoutOfAJoin(t *testing.T) {
 	t.Parallel()
-	kit := durabletest.New(t, durabletest.Config{Machines: lending(func(j *fsm.Joining) *fsm.Joining {
+	kit := durabletest.New(t, durabletest.Config{Machines: lending(func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome {
 		return j.Until(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC))
 	})})
 	id, err := kit.Engine.Insert(t.Context(), loan.New("house"))
@@ -239,7 +239,7 @@ func TestFireTimeoutOfAJoin(t *testing.T) {
 // A joining step is tested with children that have not ended, and the step before it by the policy
 // of its outcome.
 func ExampleLiveChild() {
-	loans := lending(func(j *fsm.Joining) *fsm.Joining { return j.Quorum(2).Timeout(time.Hour).Or(hurry) })[0]
+	loans := lending(func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.Quorum(2).Timeout(time.Hour).Or(hurry) })[0]
 	out, err := durabletest.RunStep(context.Background(), loans, "start", durabletest.Visit{State: "house"})
 	fmt.Println(out.Kind, out.Join.Quorum, out.Timeout, out.Names, err)
 	out, err = durabletest.RunStep(context.Background(), loans, "choose", durabletest.Visit{State: "house", Children: []durabletest.Child{
@@ -255,7 +255,7 @@ func ExampleLiveChild() {
 func TestStream(t *testing.T) {
 	t.Parallel()
 	tries := 0
-	machines := lending(func(j *fsm.Joining) *fsm.Joining { return j.Stream(2) })
+	machines := lending(func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome { return j.Stream(2) })
 	machines[0] = loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 		var quotes []fsm.Spec
 		for i := range 4 {

@@ -8,7 +8,7 @@
 //	durabletest.RequireDrain(t, kit)                 // everything that can run, runs
 //	durabletest.RequireParked(t, kit, id, "paid")
 //	durabletest.RequireAdvance(t, kit, 24*time.Hour) // and so does all that becomes due in a day
-//	durabletest.RequireFailed(t, kit, id, fsm.FailureStopped, "not paid")
+//	durabletest.RequireFailed(t, kit, id, fsm.FailureDecided, "not paid")
 //
 // [New] gives each test a migrated database of its own, within milliseconds, so tests may be
 // parallel. [RunStep] runs one step without any database.
@@ -29,6 +29,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/byhand"
 	"github.com/gendurable/gendurable/internal/pgclone"
 	"github.com/gendurable/gendurable/worker"
 )
@@ -172,7 +173,7 @@ func (k *Kit) start(t testing.TB, c Config) error {
 		k.today = time.Now()
 	}
 	k.today = k.today.UTC().Truncate(time.Microsecond) // the resolution of Postgres
-	if k.Engine, k.hand, err = engine.ByHand(t.Context(), config, k.today); err != nil {
+	if k.Engine, k.hand, err = byhand.New(t.Context(), config, k.today); err != nil {
 		return err
 	}
 	t.Cleanup(func() {

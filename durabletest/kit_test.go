@@ -102,7 +102,7 @@ func TestAPanicIsTheStepsError(t *testing.T) {
 	require.Len(t, d.Ran, 1)
 	var panicked *fsm.PanicError
 	require.ErrorAs(t, d.Ran[0].Err, &panicked)
-	require.Equal(t, fsm.OutcomeStop, d.Ran[0].Outcome)
+	require.Equal(t, fsm.OutcomeFail, d.Ran[0].Outcome)
 	require.Contains(t, d.Ran[0].String(), "no more ink")
 	durabletest.RequireFailed(t, kit, id, fsm.FailureError, "no more ink")
 }
@@ -236,13 +236,13 @@ func TestTimeouts(t *testing.T) {
 	require.NoError(t, kit.FireTimeout(t.Context(), now))
 	durabletest.RequireStatus(t, kit, now, fsm.StatusRunnable)
 	require.Equal(t, 1, durabletest.RequireDrain(t, kit).Steps)
-	durabletest.RequireFailed(t, kit, now, fsm.FailureStopped, "not paid")
+	durabletest.RequireFailed(t, kit, now, fsm.FailureDecided, "not paid")
 	durabletest.RequireParked(t, kit, day)
 	require.ErrorIs(t, kit.FireTimeout(t.Context(), now), durabletest.ErrNoTimeout)
 	require.ErrorIs(t, kit.FireTimeout(t.Context(), fsm.ID(99)), engine.ErrNotFound)
 
 	durabletest.RequireAdvance(t, kit, time.Hour)
-	durabletest.RequireFailed(t, kit, day, fsm.FailureStopped, errUnpaid.Error())
+	durabletest.RequireFailed(t, kit, day, fsm.FailureDecided, errUnpaid.Error())
 }
 
 func TestOneAtATime(t *testing.T) {
@@ -572,9 +572,9 @@ func TestFailuresTellTheStory(t *testing.T) {
 
 	durabletest.RequireDrain(t, kit)
 	said := failing(t, func(t testing.TB) { durabletest.RequireFailed(t, kit, id, fsm.FailureCancelled, "") })
-	require.Contains(t, said, `failure is "stopped", want "cancelled"`)
+	require.Contains(t, said, `failure is "decided", want "cancelled"`)
 	require.Contains(t, said, errUnpaid.Error())
-	said = failing(t, func(t testing.TB) { durabletest.RequireFailed(t, kit, id, fsm.FailureStopped, "something else") })
+	said = failing(t, func(t testing.TB) { durabletest.RequireFailed(t, kit, id, fsm.FailureDecided, "something else") })
 	require.Contains(t, said, "does not contain")
 
 	waits := insert(t, kit, checkout.New(order{}))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -91,7 +92,7 @@ func LiveChild[S, R any](m fsm.Machine[S, R], state S) Child {
 type Outcome struct {
 	Kind     fsm.OutcomeKind
 	Step     string          // Next, Await, Children, Rejoin: the step to go on at
-	State    json.RawMessage // as it would be stored; nil: unchanged (Done, Stop, Again)
+	State    json.RawMessage // as it would be stored; nil: unchanged (Done, Fail, Again)
 	Result   json.RawMessage // Done
 	Delay    time.Duration   // Next, Retry, Again
 	At       time.Time       // Next: not before it; Await, Children, Rejoin: wake no later. Zero: none
@@ -100,9 +101,9 @@ type Outcome struct {
 	Children []Spawn         // in order
 	Join     Join            // Children, Rejoin: how many of them it waits for
 	Edges    []Edge          // Children: of a graph, in order of the nodes to which they lead
-	Err      string          // Retry, Stop: the last error
-	Failure  fsm.Failure     // Stop
-	Unless   []string        // Done, Stop: it goes on if a signal of one of these names waits,
+	Err      string          // Retry, Fail: the last error
+	Failure  fsm.Failure     // Fail
+	Unless   []string        // Done, Fail: it goes on if a signal of one of these names waits,
 	Else     string          // at this step, with State
 
 	codec  fsm.Codec
@@ -202,7 +203,7 @@ func RunBatch(ctx context.Context, d fsm.Definition, name string, visits []Visit
 			fault = errors.Join(fault, fmt.Errorf("visit %d: %w", i, err))
 			continue
 		}
-		members[i] = step.Member{Context: fsm.WithClaim(ctx, claim), Claim: claim}
+		members[i] = step.Member{Context: hidden.WithClaim(ctx, claim), Claim: claim}
 	}
 	if fault != nil {
 		for i := range errs {

@@ -33,8 +33,8 @@ func TestRunStep(t *testing.T) {
 
 	out, err = durabletest.RunStep(t.Context(), d, "settle", durabletest.Visit{TimedOut: true})
 	require.NoError(t, err)
-	require.Equal(t, fsm.OutcomeStop, out.Kind)
-	require.Equal(t, fsm.FailureStopped, out.Failure)
+	require.Equal(t, fsm.OutcomeFail, out.Kind)
+	require.Equal(t, fsm.FailureDecided, out.Failure)
 	require.Equal(t, errUnpaid.Error(), out.Err)
 
 	out, err = durabletest.RunStep(t.Context(), d, "ship", durabletest.Visit{State: order{}})
@@ -137,7 +137,7 @@ func TestRunOnError(t *testing.T) {
 	require.Positive(t, out.Delay)
 	out, err = durabletest.RunOnError(t.Context(), shop{}.Definition(), "ship", durabletest.Visit{State: order{ID: 1}, Attempt: 2}, broke)
 	require.NoError(t, err)
-	require.Equal(t, fsm.OutcomeStop, out.Kind)
+	require.Equal(t, fsm.OutcomeFail, out.Kind)
 	require.Equal(t, fsm.FailureExhausted, out.Failure)
 	_, err = durabletest.RunOnError(t.Context(), shop{}.Definition(), "sip", durabletest.Visit{}, broke)
 	require.ErrorContains(t, err, "no step")

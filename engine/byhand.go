@@ -4,15 +4,17 @@ import (
 	"context"
 	"time"
 
+	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/worker"
 )
 
-// ByHand makes an engine that does nothing by itself: it claims and fires schedules only when a
+func init() { step.Hidden.ByHand = byHand } //nolint:gochecknoinits // so it is no part of what the package exports
+
+// byHand makes an engine that does nothing by itself: it claims and fires schedules only when a
 // method of the Hand says so. The engine counts as started, whether it has queues or not, and
 // checks neither the schema nor whether there is a proxy. It stores Config.Schedules as of the time
-// at. Programs use package durabletest instead. It is for the engine's packages and carries no
-// promise of compatibility.
-func ByHand(ctx context.Context, c Config, at time.Time) (*Engine, *worker.Hand, error) {
+// at. Package internal/byhand has it for durabletest.
+func byHand(ctx context.Context, c Config, at time.Time) (*Engine, *worker.Hand, error) {
 	e, err := New(c)
 	if err != nil {
 		return nil, nil, err

@@ -138,7 +138,7 @@ func ExampleEngine_Errors() {
 	}
 	fmt.Println(err)
 	// Output:
-	// stop start 0 no such order
+	// fail start 0 no such order
 	// <nil>
 }
 

@@ -41,7 +41,7 @@ func ship(_ context.Context, v *fsm.Visit[order, receipt]) (fsm.Outcome, error) 
 		return nil, err
 	}
 	if !ok {
-		return v.Stop(errors.New("unpaid")), nil
+		return v.Fail(errors.New("unpaid")), nil
 	}
 	return v.Done(receipt{Order: v.State.ID, Paid: p.Cents}), nil
 }

@@ -25,7 +25,7 @@ func TestFailuresAreGrouped(t *testing.T) {
 
 	_, err = pool.Exec(ctx, `INSERT INTO gendurable.gen_durable (fsm, step, queue, status, failure, last_error, finished_at)
 		SELECT m, s, 'q', st::gendurable.durable_status, f, e || n, now() - n * interval '1 s' FROM generate_series(1, 3) n, (VALUES
-		('a', 's', 'failed', 'error', 'no order '), ('a', 't', 'failed', 'error', 'no order '), ('b', 's', 'failed', 'stopped', repeat('x', 300)),
+		('a', 's', 'failed', 'error', 'no order '), ('a', 't', 'failed', 'error', 'no order '), ('b', 's', 'failed', 'decided', repeat('x', 300)),
 		('b', 's', 'done', NULL, NULL)) v (m, s, st, f, e)`)
 	require.NoError(t, err)
 	_, err = pool.Exec(ctx, `INSERT INTO gendurable.gen_durable (fsm, step, queue, status, failure, last_error, finished_at)

@@ -105,7 +105,7 @@ func listed[T ~string](names []T) string {
 func set(of []string) []string { return slices.Compact(slices.Sorted(slices.Values(of))) }
 
 var failures = []fsm.Failure{
-	fsm.FailureStopped, fsm.FailureError, fsm.FailureExhausted, fsm.FailureCrashes, fsm.FailureCancelled, fsm.FailureDeadline,
+	fsm.FailureDecided, fsm.FailureError, fsm.FailureExhausted, fsm.FailureCrashes, fsm.FailureCancelled, fsm.FailureDeadline,
 	fsm.FailureSkipped,
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/worker"
@@ -187,7 +188,7 @@ func (t timing) occurrences(due *store.Due) (list []time.Time, next time.Time, d
 // occurrence is the spec of one, after the middleware. mark tells it from the schedule's others;
 // ahead is how far Postgres' clock, by which instances go, is ahead of the schedule's.
 func (e *Engine) occurrence(ctx context.Context, s *store.Schedule, mark string, at time.Time, ahead time.Duration) (*step.Spec, error) {
-	spec, err := fsm.Restore(s.Spec)
+	spec, err := hidden.Restore(s.Spec)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func partDefinition(gate chan struct{}) fsm.Definition {
 			}
 		}
 		if strings.ToLower(name) != name {
-			return v.Stop(errors.New("no")), nil
+			return v.Fail(errors.New("no")), nil
 		}
 		return v.Done(name + "(" + given + ")"), nil
 	}))
@@ -114,15 +114,15 @@ func TestGraph(t *testing.T) {
 		"":                          "",
 		"a b":                       "a=a() b=b()",
 		"a b:a c:a d:b,c":           "a=a() b=b(a()) c=c(a()) d=d(b(a())c(a()))",
-		"F a:F b:a? c:F!":           "F=failed stopped a=failed skipped b=b(!) c=c(!)",
-		"F a:F b:a c:b d:c?":        "F=failed stopped a=failed skipped b=failed skipped c=failed skipped d=d(!)",
+		"F a:F b:a? c:F!":           "F=failed decided a=failed skipped b=b(!) c=c(!)",
+		"F a:F b:a c:b d:c?":        "F=failed decided a=failed skipped b=failed skipped c=failed skipped d=d(!)",
 		"a b:a!":                    "a=a() b=failed skipped",
 		"F a:F? b:F gate:a,b fast":  "",
 		"a b:a c:b d:c e:d f:e g:f": "a=a() b=b(a()) c=c(b(a())) d=d(c(b(a()))) e=e() f=f() g=g()",
 	} {
 		got := whole(graph)
 		if strings.HasSuffix(graph, "fast") {
-			require.Contains(t, got, "F=failed stopped")
+			require.Contains(t, got, "F=failed decided")
 			continue
 		}
 		require.Equal(t, want, got, graph)

@@ -94,7 +94,7 @@ func recorders(c *engine.Config) {
 		}),
 		fsm.Step("end", func(_ context.Context, v *fsm.Visit[secret, int]) (fsm.Outcome, error) {
 			if v.State.N == 2 {
-				return v.Stop(errors.New("no good")), nil
+				return v.Fail(errors.New("no good")), nil
 			}
 			return v.Done(v.State.N), nil
 		})).History(fsm.KeepStates)
@@ -151,7 +151,7 @@ func TestHistory(t *testing.T) {
 		require.True(t, i < 2 || x.Waited == 0, "it ran ahead")
 	}
 	require.Equal(t, []string{
-		"0 retry start> 0  not yet ", `0 next start>write 1   {"n": 1, "card": "kept's"}`, "1 next write>end 0   ", "2 stop end> 0 stopped no good ",
+		"0 retry start> 0  not yet ", `0 next start>write 1   {"n": 1, "card": "kept's"}`, "1 next write>end 0   ", "2 fail end> 0 decided no good ",
 	}, lines)
 	require.Empty(t, timeline(t, reader, plain))
 	require.Equal(t, timeline(t, reader, id), timeline(t, reader, fsm.Key("k")))
@@ -178,7 +178,7 @@ func TestHistory(t *testing.T) {
 	require.Equal(t, engine.StepFailure{Step: "start", Kind: "retry", Error: "not yet", Count: 1, Of: 2, Last: failures[1].Last}, failures[1])
 	edges, err := reader.StepEdges(ctx, "kept", engine.HistoryOptions{})
 	require.NoError(t, err)
-	require.Equal(t, []engine.StepEdge{{"end", "", "stop", 1}, {"start", "write", "next", 1}, {"write", "end", "next", 1}}, edges)
+	require.Equal(t, []engine.StepEdge{{"end", "", "fail", 1}, {"start", "write", "next", 1}, {"write", "end", "next", 1}}, edges)
 	edges, err = reader.StepEdges(ctx, "kept", engine.HistoryOptions{Version: 2})
 	require.NoError(t, err)
 	require.Empty(t, edges)

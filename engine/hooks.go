@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/gendurable/gendurable/internal/survive"
 	"github.com/gendurable/gendurable/worker"
 )
 
@@ -48,7 +49,7 @@ type (
 func (e *Engine) cancelled(ctx context.Context, n int) {
 	for _, h := range e.config.Hooks {
 		if n > 0 && h.Cancel != nil {
-			worker.Survive(e.config.Logger, func() { h.Cancel(context.WithoutCancel(ctx), CancelEvent{Cancelled: n}) })
+			survive.Hook(e.config.Logger, func() { h.Cancel(context.WithoutCancel(ctx), CancelEvent{Cancelled: n}) })
 		}
 	}
 }

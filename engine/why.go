@@ -16,9 +16,9 @@ import (
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/query"
+	"github.com/gendurable/gendurable/internal/signal"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/signal"
 )
 
 // CauseKind says why an instance is not running, or that it is.
@@ -72,8 +72,8 @@ type Cause struct {
 	Join *JoinPolicy `json:"join,omitempty"`
 }
 
-// JoinPolicy is what a parent waits for before it goes on, and how far that is: see fsm.Joining. A
-// zero Quorum, Failures or Ends wakes nothing.
+// JoinPolicy is what a parent waits for before it goes on, and how far that is: see
+// fsm.ChildrenOutcome. A zero Quorum, Failures or Ends wakes nothing.
 type JoinPolicy struct {
 	Children int `json:"children"` // of the round
 	Done     int `json:"done"`     // of them

@@ -17,9 +17,8 @@ func (e *snoozeError) Error() string { return fmt.Sprintf("to be run again after
 // passed, is 0, and the most is [MaxDelay]. Again counts wherever it is in the chain of an error.
 func Again(d time.Duration) error { return &snoozeError{min(max(0, d), MaxDelay)} }
 
-// Snoozed returns the delay that an error of [Again] asks for. ok is false for any other error. It
-// is for the engine's packages and carries no promise of compatibility.
-func Snoozed(err error) (delay time.Duration, ok bool) {
+// snoozed returns the delay that an error of [Again] asks for. ok is false for any other error.
+func snoozed(err error) (delay time.Duration, ok bool) {
 	s, ok := errors.AsType[*snoozeError](err)
 	if !ok {
 		return 0, false

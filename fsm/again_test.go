@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -39,13 +40,13 @@ func TestAgainIsNoFailure(t *testing.T) {
 func TestAgainBounds(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]time.Duration{-time.Second: 0, 0: 0, time.Hour: time.Hour, fsm.MaxDelay + 1: fsm.MaxDelay} {
-		got, ok := fsm.Snoozed(fsm.Again(d))
+		got, ok := hidden.Snoozed(fsm.Again(d))
 		require.True(t, ok)
 		require.Equal(t, want, got, "a moment that has passed is now")
 	}
-	_, ok := fsm.Snoozed(errBroken)
+	_, ok := hidden.Snoozed(errBroken)
 	require.False(t, ok)
-	_, ok = fsm.Snoozed(nil)
+	_, ok = hidden.Snoozed(nil)
 	require.False(t, ok)
 	require.EqualError(t, fsm.Again(time.Minute), "to be run again after 1m0s")
 	for _, delay := range []time.Duration{-1, fsm.MaxDelay + 1} {

@@ -36,10 +36,9 @@ func OutcomeFrom(ctx context.Context) OutcomeKind {
 	return r.outcome
 }
 
-// WithExecution is [WithClaim] for middleware, which surrounds a step. It returns a context, and a
-// function that records the outcome's kind for [OutcomeFrom]. It is for the engine's packages and
-// carries no promise of compatibility.
-func WithExecution(ctx context.Context, c *step.Claim) (around context.Context, outcome func(kind OutcomeKind)) {
+// withExecution is withClaim for middleware, which surrounds a step. It returns a context, and a
+// function that records the outcome's kind for [OutcomeFrom].
+func withExecution(ctx context.Context, c *step.Claim) (around context.Context, outcome func(kind OutcomeKind)) {
 	own := *c
 	r := &running{claim: &own, logger: envOf(c.Env).Logger}
 	return context.WithValue(ctx, infoKey{}, r), func(kind OutcomeKind) { r.outcome = kind }

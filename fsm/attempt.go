@@ -40,7 +40,7 @@ const (
 	AttemptRetried   AttemptKind = "retry"    // the run was retried
 	AttemptCrashed   AttemptKind = "crash"    // the run's process was lost; over the crash limit this ended the instance
 	AttemptReleased  AttemptKind = "release"  // the engine cut the run off, by a drain or since it could not extend the lease; the attempt goes on
-	AttemptStopped   AttemptKind = "stop"     // the instance ended: by Stop, by an error that is not retried, or out of attempts
+	AttemptFailed    AttemptKind = "fail"     // the instance ended: by Fail, by an error that is not retried, or out of attempts
 	AttemptCancelled AttemptKind = "cancel"   // an operator's Cancel ended the instance
 	AttemptOverdue   AttemptKind = "deadline" // the instance's deadline ended it
 )

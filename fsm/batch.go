@@ -24,7 +24,7 @@ const (
 // It returns one outcome for each visit, at the visit's index.
 //
 // Each instance keeps its own claim, attempt and deadline, and what becomes of it depends on its
-// own outcome alone. [Visit.Fail] is the outcome of an instance that failed by itself. An error or
+// own outcome alone. [Visit.Raise] is the outcome of an instance that failed by itself. An error or
 // a panic of the call fails those that have no outcome: their handlers get it as a [BatchError]. An
 // instance without an outcome, where the call returned no error, fails with an [OutcomeError] of
 // the field "outcomes[i]". More outcomes than visits are an error of the call, and none of them
@@ -266,17 +266,17 @@ func (e *BatchError) Error() string { return fmt.Sprintf("in a batch of %d: %v",
 // Unwrap returns the error of the call.
 func (e *BatchError) Unwrap() error { return e.Err }
 
-// Fail is the outcome of an instance whose step failed, for batch steps, which return outcomes of
+// Raise is the outcome of an instance whose step failed, for batch steps, which return outcomes of
 // other instances beside it. The machine's handler gets err, as if a step for this instance alone
 // had returned it. A nil err is an [OutcomeError].
-func (v *Visit[S, R]) Fail(err error) Outcome { return &failing{exec: v.execution(), err: err} }
+func (v *Visit[S, R]) Raise(err error) Outcome { return &raising{exec: v.execution(), err: err} }
 
-type failing struct {
+type raising struct {
 	exec *execution
 	err  error
 }
 
-func (f *failing) Erase(of *step.Claim) (*step.Commit, error) {
+func (f *raising) Erase(of *step.Claim) (*step.Commit, error) {
 	if err := f.exec.owns(of); err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func TestWhatABatchReturnsCountsForEachInstanceAlone(t *testing.T) {
 		}, []string{"outcome: outcomes[0]: of another visit", `"2"`, "outcome: outcomes[2]: of another visit"}},
 		"a nil of an outcome's type": {func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) {
 			out := doneEach(vs)
-			out[1] = (*fsm.Transition)(nil)
+			out[1] = (*fsm.NextOutcome)(nil)
 			return out, nil
 		}, []string{`"1"`, "outcome: outcomes[1]: nil, without an error", `"3"`}},
 		"a fault of one": {func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) {
@@ -105,7 +105,7 @@ func TestWhatABatchReturnsCountsForEachInstanceAlone(t *testing.T) {
 		}, []string{`"1"`, `outcome: step: machine "cart" version 1 has no step "nowhere"`, `"3"`}},
 		"a failure of one": {func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) {
 			out := doneEach(vs)
-			out[1], out[2] = vs[1].Fail(broken), vs[2].Fail(nil)
+			out[1], out[2] = vs[1].Raise(broken), vs[2].Raise(nil)
 			return out, nil
 		}, []string{`"1"`, "broken", "outcome: error: nil"}},
 		"one state panics when encoded": {func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) {
@@ -171,7 +171,7 @@ func TestTheErrorOfABatchIsNobodysOwn(t *testing.T) {
 	require.EqualError(t, same, alone.Error())
 	out, err := m.OnError(t.Context(), claim(`{}`), alone)
 	require.NoError(t, err)
-	require.Equal(t, step.Stop, out.Kind)
+	require.Equal(t, step.Fail, out.Kind)
 
 	failed := runTogether(t, d, `{}`, `{}`)[0].Err
 	require.ErrorAs(t, failed, &shared)

@@ -95,7 +95,7 @@ type Defined[S, R any] struct {
 	signals []AnySignal
 }
 
-// OnError sets the handler of failed steps. A machine with neither OnError nor Retry stops an
+// OnError sets the handler of failed steps. A machine with neither OnError nor Retry fails an
 // instance whose step fails ([FailureError]). On a job, OnError replaces the retries. To set both
 // OnError and Retry is a fault of the definition.
 func (d *Defined[S, R]) OnError(h HandlerFunc[S, R]) *Defined[S, R] {
@@ -103,7 +103,7 @@ func (d *Defined[S, R]) OnError(h HandlerFunc[S, R]) *Defined[S, R] {
 	return d
 }
 
-// Retry sets the ready-made handler: it retries as p says, and then stops the instance, with
+// Retry sets the ready-made handler: it retries as p says, and then fails the instance, with
 // [FailureExhausted] if the attempts are used up, or with [FailureError] on a [Permanent] error.
 func (d *Defined[S, R]) Retry(p RetryPolicy) *Defined[S, R] {
 	d.policy = &p
@@ -111,10 +111,10 @@ func (d *Defined[S, R]) Retry(p RetryPolicy) *Defined[S, R] {
 }
 
 // Unless keeps each Done of the machine from dropping what its senders count on: it ends an
-// instance only if no signal of these names waits in the inbox, as if [Ending.Unless] said so, and
-// else the instance goes on at the step to. An outcome with an Unless of its own goes by that one;
-// [Ending.Discard] is for a Done that is to delete what waits. Every step may lead to this one. A
-// Stop deletes no signal, and so is left as it is.
+// instance only if no signal of these names waits in the inbox, as if [EndOutcome.Unless] said so,
+// and else the instance goes on at the step to. An outcome with an Unless of its own goes by that
+// one; [EndOutcome.Discard] is for a Done that is to delete what waits. Every step may lead to this
+// one. A Fail deletes no signal, and so is left as it is.
 func (d *Defined[S, R]) Unless(to string, signals ...AnySignal) *Defined[S, R] {
 	d.unless, d.to, d.signals = true, to, slices.Clone(signals)
 	return d
@@ -170,7 +170,7 @@ func (d *Defined[S, R]) Erase() *step.Machine {
 		m.MaxAttempts = policy.maxAttempts()
 		m.OnError = retries(*policy)
 	default:
-		m.OnError = stops
+		m.OnError = fails
 	}
 	return m
 }
@@ -213,13 +213,13 @@ func retries(p RetryPolicy) func(context.Context, *step.Claim, error) (*step.Com
 	}
 }
 
-func stops(_ context.Context, _ *step.Claim, failed error) (*step.Commit, error) {
-	return stopped(FailureError, failed), nil
+func fails(_ context.Context, _ *step.Claim, failed error) (*step.Commit, error) {
+	return failure(FailureError, failed), nil
 }
 
 func settle(x *execution, out Outcome, err error) (*step.Commit, error) {
 	if err != nil {
-		if delay, ok := Snoozed(err); ok {
+		if delay, ok := snoozed(err); ok {
 			return &step.Commit{Kind: step.Again, Delay: delay}, nil
 		}
 		return nil, err

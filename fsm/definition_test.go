@@ -66,7 +66,7 @@ func TestDefinitionFaults(t *testing.T) {
 	}
 }
 
-func giveUp(_ context.Context, v *cartVisit, err error) (fsm.Outcome, error) { return v.Stop(err), nil }
+func giveUp(_ context.Context, v *cartVisit, err error) (fsm.Outcome, error) { return v.Fail(err), nil }
 
 func length(_ context.Context, c cart) (string, error) { return string(rune('a' + len(c.Items))), nil }
 
@@ -157,7 +157,7 @@ func TestDefinitionIsReusable(t *testing.T) {
 	require.Equal(t, string(fsm.FailureError), out.Failure, "the default handler still")
 	out, err = second.OnError(t.Context(), claim(`{}`), errBroken)
 	require.NoError(t, err)
-	require.Equal(t, string(fsm.FailureStopped), out.Failure)
+	require.Equal(t, string(fsm.FailureDecided), out.Failure)
 }
 
 func TestJobRun(t *testing.T) {

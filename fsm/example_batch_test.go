@@ -30,7 +30,7 @@ func ExampleBatchStep() {
 		outcomes := make([]fsm.Outcome, len(visits))
 		for i, v := range visits {
 			if v.State.Text == "" {
-				outcomes[i] = v.Fail(fsm.Permanent(errors.New("no text")))
+				outcomes[i] = v.Raise(fsm.Permanent(errors.New("no text")))
 				continue
 			}
 			outcomes[i] = v.Next("store", document{Text: v.State.Text, Vector: []float64{1}})
@@ -62,7 +62,7 @@ func ExampleVisit_Context() {
 		outcomes := make([]fsm.Outcome, len(visits))
 		for i, v := range visits {
 			if err := context.Cause(v.Context()); err != nil {
-				outcomes[i] = v.Fail(err) // this one has been cancelled; the others go on
+				outcomes[i] = v.Raise(err) // this one has been cancelled; the others go on
 				continue
 			}
 			_, ofOne := fsm.InfoFrom(v.Context())

@@ -21,7 +21,7 @@ var (
 type loanVisit = fsm.Visit[int, string]
 
 // banks are the children of the examples below.
-func banks(v *loanVisit) *fsm.Joining {
+func banks(v *loanVisit) *fsm.ChildrenOutcome {
 	return v.ScheduleChildren("choose", v.State, Quote.New(1), Quote.New(2), Quote.New(3), Quote.New(4), Quote.New(5))
 }
 
@@ -45,7 +45,7 @@ func decided(ask func(v *loanVisit) fsm.Outcome) string {
 
 // The first two quotes are enough. Where four banks of five fail, the loan goes on, too: two can
 // never be.
-func ExampleJoining_Quorum() {
+func ExampleChildrenOutcome_Quorum() {
 	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2) }))
 	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(6) }))
 	// Output:
@@ -53,29 +53,29 @@ func ExampleJoining_Quorum() {
 	// outcome: quorum: 6, at most the number of children, 5
 }
 
-func ExampleJoining_Race() {
+func ExampleChildrenOutcome_Race() {
 	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Race() }))
 	// Output: 0 done, 0 failed, 1 ended, or [] 0s 1
 }
 
-func ExampleJoining_FailFast() {
+func ExampleChildrenOutcome_FailFast() {
 	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).FailFast() }))
 	// Output: 0 done, 1 failed, 0 ended, or [] 0s 1
 }
 
 // Two quotes, or whatever there is when somebody says so.
-func ExampleJoining_Or() {
+func ExampleChildrenOutcome_Or() {
 	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2).Or(Hurry) }))
 	// Output: 2 done, 0 failed, 0 ended, or [hurry] 0s 1
 }
 
 // Two quotes, or whatever there is after ten minutes.
-func ExampleJoining_Timeout() {
+func ExampleChildrenOutcome_Timeout() {
 	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2).Timeout(10 * time.Minute) }))
 	// Output: 2 done, 0 failed, 0 ended, or [] 10m0s 1
 }
 
-func ExampleJoining_Until() {
+func ExampleChildrenOutcome_Until() {
 	fmt.Println(decided(func(v *loanVisit) fsm.Outcome {
 		return banks(v).Quorum(2).Until(time.Date(2026, 12, 24, 0, 0, 0, 0, time.UTC))
 	}))
@@ -83,7 +83,7 @@ func ExampleJoining_Until() {
 }
 
 // The first quote wins, and the other banks need not go on.
-func ExampleJoining_CancelRest() {
+func ExampleChildrenOutcome_CancelRest() {
 	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(1).CancelRest() }))
 	// Output: 1 done, 0 failed, 0 ended, then cancels, or [] 0s 1
 }
@@ -91,7 +91,7 @@ func ExampleJoining_CancelRest() {
 func choose(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 	round := v.Round()
 	if round.Done == 0 {
-		return v.Stop(errors.New("no bank answers")), nil
+		return v.Fail(errors.New("no bank answers")), nil
 	}
 	for _, quote := range Quote.Children(v) {
 		if offer, err := quote.Result(); err == nil { // ErrNotTerminal of those that have not ended
@@ -144,7 +144,7 @@ func ExampleVisit_Rejoin() {
 
 // A step that adds up the results of any number of children, at most 100 at a time, in the order in
 // which they end.
-func ExampleJoining_Stream() {
+func ExampleChildrenOutcome_Stream() {
 	collect := func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 		sum := v.State + len(Quote.Children(v))
 		if v.Round().Left == 0 {

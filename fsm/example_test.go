@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -74,7 +75,7 @@ func (m checkout) archive(_ context.Context, v *visit) (fsm.Outcome, error) {
 // The handler treats errors that the business knows itself, and leaves the others to the policy.
 func (m checkout) failed(_ context.Context, v *visit, err error) (fsm.Outcome, error) {
 	if gone, ok := errors.AsType[*OutOfStock](err); ok {
-		return v.Stop(fmt.Errorf("refund: %w", gone)), nil
+		return v.Fail(fmt.Errorf("refund: %w", gone)), nil
 	}
 	return v.RetryBy(fsm.RetryPolicy{MaxAttempts: 8}, err), nil
 }
@@ -139,7 +140,7 @@ func join(_ context.Context, v *fsm.Visit[string, int64]) (fsm.Outcome, error) {
 	for _, child := range append(Dir.Children(v), File.Children(v)...) {
 		n, err := child.Result()
 		if err != nil {
-			return v.Stop(err), nil
+			return v.Fail(err), nil
 		}
 		sum += n
 	}
@@ -292,7 +293,7 @@ func ExampleMachine_Job() {
 	// Output:
 	// retry  1m0s "429" ""
 	// done {} 0s "" ""
-	// stop  0s "bad address" "error"
+	// fail  0s "bad address" "error"
 }
 
 // A wrong definition does not panic: engine.New returns all of its faults.
@@ -363,9 +364,9 @@ func ExampleSpec_OnConflict() {
 
 // Each named effect has a key of its own, the same whenever the visit runs again.
 func ExampleInfo_IdempotencyKey() {
-	first := fsm.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7})
-	again := fsm.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7, Attempt: 3})
-	next := fsm.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 8})
+	first := hidden.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7})
+	again := hidden.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7, Attempt: 3})
+	next := hidden.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 8})
 	fmt.Println(first.IdempotencyKey("ship") == again.IdempotencyKey("ship"))
 	fmt.Println(first.IdempotencyKey("ship") == first.IdempotencyKey("invoice"))
 	fmt.Println(first.IdempotencyKey("ship") == next.IdempotencyKey("ship"))
@@ -385,10 +386,10 @@ func ExampleSignal() {
 
 // A payment may come while the last step runs. The instance then goes on with it, instead of
 // deleting it.
-func ExampleEnding_Unless() {
+func ExampleEndOutcome_Unless() {
 	m := Checkout.Define(
 		fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
-			return v.Stop(errUnpaid).Unless("late", Paid), nil
+			return v.Fail(errUnpaid).Unless("late", Paid), nil
 		}).To("late"),
 		fsm.Step("late", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 			p, _, err := Paid.First(v)
@@ -397,5 +398,5 @@ func ExampleEnding_Unless() {
 	).Erase()
 	out, err := m.Steps["start"].Run(context.Background(), &step.Claim{Step: "start", State: json.RawMessage(`{"ID":42}`)})
 	fmt.Println(out.Kind, "unless", out.Unless.Names, "else", out.Unless.Step, err)
-	// Output: stop unless [payment_confirmed] else late <nil>
+	// Output: fail unless [payment_confirmed] else late <nil>
 }

@@ -17,7 +17,7 @@ import (
 func TestDefaultHandler(t *testing.T) {
 	t.Parallel()
 	got := handle(t, two(failing), claim(`{}`), errors.New("a\x00b"))
-	require.Equal(t, &step.Commit{Kind: step.Stop, Err: "ab", Failure: "error"}, got)
+	require.Equal(t, &step.Commit{Kind: step.Fail, Err: "ab", Failure: "error"}, got)
 }
 
 // T96: the handler does not see what the step did to its state.
@@ -32,7 +32,7 @@ func TestHandlerDecodesAnew(t *testing.T) {
 	}).OnError(func(_ context.Context, v *cartVisit, err error) (fsm.Outcome, error) {
 		seen = v.State
 		n, ok, decodeErr := paid.First(v)
-		return v.Stop(fmt.Errorf("%w %d %v %v", err, n, ok, decodeErr)), nil //nolint:errorlint // its text is nil
+		return v.Fail(fmt.Errorf("%w %d %v %v", err, n, ok, decodeErr)), nil //nolint:errorlint // its text is nil
 	})
 	c := claim(`{"id":1,"items":{"x":1}}`)
 	c.Awaited = []step.Signal{{ID: 1, Name: "paid", Payload: json.RawMessage(`5`)}}
@@ -59,7 +59,7 @@ func TestHandlerDecodesAnewWhateverTheCodec(t *testing.T) {
 		return nil, errBroken
 	})).OnError(func(_ context.Context, v *fsm.Visit[json.RawMessage, fsm.None], err error) (fsm.Outcome, error) {
 		seen = string(v.State)
-		return v.Stop(err), nil
+		return v.Fail(err), nil
 	})
 	c := claim(`1`)
 	c.Env = &step.Env{Codec: aliasing{}}

@@ -37,9 +37,8 @@ type Info struct {
 	uid uuid.UUID
 }
 
-// InfoOf returns the Info of a claim. It is for the engine's packages and carries no promise of
-// compatibility.
-func InfoOf(c *step.Claim) Info {
+// infoOf returns the Info of a claim.
+func infoOf(c *step.Claim) Info {
 	return Info{
 		ID: ID(c.ID), Machine: c.Machine, Version: c.Version, Step: c.Step, Queue: c.Queue, Priority: c.Priority,
 		Key: Key(c.CorrelationKey), PartitionKey: c.PartitionKey, Attempt: c.Attempt, Crashes: c.Crashes,
@@ -78,10 +77,9 @@ type running struct {
 	batch   bool        // a call for several instances; claim has only what they share
 }
 
-// WithClaim returns a context from which [InfoFrom] and [Logger] answer. Steps and handlers get
-// such a context anyway; the engine makes one for functions that it runs around them. It is for the
-// engine's packages and carries no promise of compatibility.
-func WithClaim(ctx context.Context, c *step.Claim) context.Context {
+// withClaim returns a context from which [InfoFrom] and [Logger] answer. Steps and handlers get
+// such a context anyway; the engine makes one for functions that it runs around them.
+func withClaim(ctx context.Context, c *step.Claim) context.Context {
 	own := *c
 	return context.WithValue(ctx, infoKey{}, &running{claim: &own, logger: envOf(c.Env).Logger})
 }
@@ -93,7 +91,7 @@ func InfoFrom(ctx context.Context) (i Info, ok bool) {
 	if !ok || r.batch {
 		return Info{}, false
 	}
-	return InfoOf(r.claim), true
+	return infoOf(r.claim), true
 }
 
 // Logger returns the engine's logger with the attributes instance, machine, version, step, visit
@@ -104,7 +102,7 @@ func Logger(ctx context.Context) *slog.Logger {
 	if !ok {
 		return slog.Default()
 	}
-	i := InfoOf(r.claim)
+	i := infoOf(r.claim)
 	if r.batch {
 		return r.logger.With(slog.String("machine", i.Machine), slog.Int("version", i.Version), slog.String("step", i.Step))
 	}

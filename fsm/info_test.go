@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -39,7 +40,7 @@ func TestIdempotencyKeyVectors(t *testing.T) {
 		{7, []string{"a:1:b"}, "fdc11853-0e0b-54e2-9f50-d72efecea5ba"},
 		{7, []string{"a", "b"}, "9f23447d-4d89-5eb3-8343-22be0d063851"},
 	} {
-		require.Equal(t, c.want, fsm.InfoOf(uidClaim(c.visit)).IdempotencyKey(c.effect...), "%d %q", c.visit, c.effect)
+		require.Equal(t, c.want, hidden.InfoOf(uidClaim(c.visit)).IdempotencyKey(c.effect...), "%d %q", c.visit, c.effect)
 	}
 }
 
@@ -48,7 +49,7 @@ func TestIdempotencyKeysDiffer(t *testing.T) {
 	other := uidClaim(7)
 	other.UID[15]++
 	seen := map[string]string{}
-	for name, i := range map[string]fsm.Info{"visit 7": fsm.InfoOf(uidClaim(7)), "visit 74": fsm.InfoOf(uidClaim(74)), "other instance": fsm.InfoOf(other)} {
+	for name, i := range map[string]fsm.Info{"visit 7": hidden.InfoOf(uidClaim(7)), "visit 74": hidden.InfoOf(uidClaim(74)), "other instance": hidden.InfoOf(other)} {
 		for _, effect := range [][]string{nil, {""}, {"a"}, {"b"}, {"a", "b"}, {"ab"}, {"a", ""}, {"", "a"}, {"a:1:b"}, {":"}, {"4:"}} {
 			key := i.IdempotencyKey(effect...)
 			require.Empty(t, seen[key], "%s %q", name, effect)
@@ -63,7 +64,7 @@ func TestIdempotencyKeyIsStable(t *testing.T) {
 	t.Parallel()
 	again := uidClaim(7)
 	again.Attempt, again.Crashes, again.Token, again.ID, again.Priority, again.Step, again.TimedOut = 5, 2, 99, 1234, 3, "end", true
-	require.Equal(t, fsm.InfoOf(uidClaim(7)).IdempotencyKey("x"), fsm.InfoOf(again).IdempotencyKey("x"))
+	require.Equal(t, hidden.InfoOf(uidClaim(7)).IdempotencyKey("x"), hidden.InfoOf(again).IdempotencyKey("x"))
 
 	var inStep, inHandler string
 	d := two(func(_ context.Context, v *cartVisit) (fsm.Outcome, error) {
@@ -72,7 +73,7 @@ func TestIdempotencyKeyIsStable(t *testing.T) {
 	}).OnError(func(ctx context.Context, v *cartVisit, err error) (fsm.Outcome, error) {
 		i, _ := fsm.InfoFrom(ctx)
 		inHandler = i.IdempotencyKey("x")
-		return v.Stop(err), nil
+		return v.Fail(err), nil
 	})
 	_, err := runClaim(t, d, uidClaim(7))
 	handle(t, d, uidClaim(7), err)
@@ -89,7 +90,7 @@ func TestInfo(t *testing.T) {
 		ID: 1, Machine: "cart", Version: 2, Step: "start", Queue: "q", Priority: 3, Key: "k", PartitionKey: "p",
 		Attempt: 4, Crashes: 5, Visit: 6, FencingToken: 7, Parent: 8, Depth: 9, InsertedAt: time.Unix(10, 0),
 	}
-	require.Equal(t, want, fsm.InfoOf(c))
+	require.Equal(t, want, hidden.InfoOf(c))
 
 	var inVisit, inContext fsm.Info
 	_, err := runClaim(t, two(func(ctx context.Context, v *cartVisit) (fsm.Outcome, error) {
@@ -103,7 +104,7 @@ func TestInfo(t *testing.T) {
 
 	_, ok := fsm.InfoFrom(t.Context())
 	require.False(t, ok)
-	got, ok := fsm.InfoFrom(fsm.WithClaim(t.Context(), c))
+	got, ok := fsm.InfoFrom(hidden.WithClaim(t.Context(), c))
 	require.True(t, ok)
 	require.Equal(t, want, got)
 }

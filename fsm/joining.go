@@ -11,13 +11,13 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Joining is the outcome of [Visit.ScheduleChildren], [Visit.ScheduleGraph] and [Visit.Rejoin].
-// Without any of its methods, the instance goes on when all children have ended. Each method lets
-// it go on earlier as well: whichever comes first counts. It then goes on exactly once;
-// [Visit.Round] counts what has ended, [Visit.TimedOut] and [Visit.Awaited] tell of a timeout and
-// of signals. The children that have not ended go on, too, unless CancelRest cancels them. When
+// ChildrenOutcome is the outcome of [Visit.ScheduleChildren], [Visit.ScheduleGraph] and
+// [Visit.Rejoin]. Without any of its methods, the instance goes on when all children have ended.
+// Each method lets it go on earlier as well: whichever comes first counts. It then goes on exactly
+// once; [Visit.Round] counts what has ended, [Visit.TimedOut] and [Visit.Awaited] tell of a timeout
+// and of signals. The children that have not ended go on, too, unless CancelRest cancels them. When
 // they end, nothing is woken any more, and no later round counts them.
-type Joining struct {
+type ChildrenOutcome struct {
 	exec     *execution
 	to       string
 	state    any
@@ -39,7 +39,7 @@ type Joining struct {
 // Quorum goes on as soon as k children are done, or so many have failed that k can never be.
 // Children that were dropped, and nodes that were skipped, count as failed for that. k is at least
 // 1, and at most the number of children; for a Rejoin, of those that the step saw live.
-func (j *Joining) Quorum(k int) *Joining {
+func (j *ChildrenOutcome) Quorum(k int) *ChildrenOutcome {
 	j.quorum, j.many = k, true
 	return j
 }
@@ -47,35 +47,35 @@ func (j *Joining) Quorum(k int) *Joining {
 // Race goes on as soon as one child has ended, done or failed, but not skipped. With a Quorum of
 // all children that are left it goes on with each end, also of a node that is skipped. Race
 // excludes FailFast.
-func (j *Joining) Race() *Joining {
+func (j *ChildrenOutcome) Race() *ChildrenOutcome {
 	j.race = true
 	return j
 }
 
 // FailFast goes on as soon as one child has failed. A node that was skipped ([FailureSkipped])
 // counts as none: what it was skipped for has failed itself, or all is well.
-func (j *Joining) FailFast() *Joining {
+func (j *ChildrenOutcome) FailFast() *ChildrenOutcome {
 	j.fast = true
 	return j
 }
 
 // Or goes on as soon as a signal of one of these names is in the inbox, as [Visit.Await] does. It
 // needs at least one name. The step to gets the signals in its Awaited.
-func (j *Joining) Or(signals ...AnySignal) *Joining {
+func (j *ChildrenOutcome) Or(signals ...AnySignal) *ChildrenOutcome {
 	j.or, j.signals = true, append(j.signals, signals...)
 	return j
 }
 
 // Timeout goes on d after the commit; [Visit.TimedOut] then reports true. It must be positive, at
 // most 100 years, and excludes Until.
-func (j *Joining) Timeout(d time.Duration) *Joining {
+func (j *ChildrenOutcome) Timeout(d time.Duration) *ChildrenOutcome {
 	j.bound.timeout, j.bound.limited = d, true
 	return j
 }
 
 // Until goes on at a time, as Timeout does after a duration. A past time counts at once. The zero
 // time is an [OutcomeError].
-func (j *Joining) Until(at time.Time) *Joining {
+func (j *ChildrenOutcome) Until(at time.Time) *ChildrenOutcome {
 	j.bound.until, j.bound.fixed = at, true
 	return j
 }
@@ -85,7 +85,7 @@ func (j *Joining) Until(at time.Time) *Joining {
 // What these children have spawned is cancelled with them. They end as failed, as by an operator's
 // cancel. That begins at once or within a second, and not with the commit that wakes the instance:
 // the step to may still see them live, and one may even be done.
-func (j *Joining) CancelRest() *Joining {
+func (j *ChildrenOutcome) CancelRest() *ChildrenOutcome {
 	j.cancel = true
 	return j
 }
@@ -100,13 +100,13 @@ func (j *Joining) CancelRest() *Joining {
 // A round is a stream from its beginning: only where [Visit.ScheduleChildren] has a Stream may a
 // Rejoin have one. A Rejoin without one shows the whole round, and consumes nothing of the stream.
 // most is at least 1. Stream excludes Quorum, Race, FailFast and CancelRest.
-func (j *Joining) Stream(most int) *Joining {
+func (j *ChildrenOutcome) Stream(most int) *ChildrenOutcome {
 	j.most, j.streams = most, true
 	return j
 }
 
 // checkStream says what is wrong with a stream.
-func (j *Joining) checkStream() error {
+func (j *ChildrenOutcome) checkStream() error {
 	fault := func(text string) error { return outcomeFault("stream", errors.New(text)) }
 	switch {
 	case j.most < 1 || j.most > math.MaxInt32:
@@ -129,7 +129,7 @@ func (j *Joining) checkStream() error {
 
 // policy returns what wakes the instance before all children have ended, and what becomes of the
 // others then; nil: nothing does.
-func (j *Joining) policy() (*step.Join, error) {
+func (j *ChildrenOutcome) policy() (*step.Join, error) {
 	out := step.Join{Done: j.quorum, Cancel: j.cancel}
 	n, known := len(j.children), true
 	if children := j.exec.claim.Children; j.again {
@@ -196,7 +196,7 @@ type Round struct {
 // join waits for it. It counts none at any other visit, and none in a step that reads them itself
 // ([StepDef.ChildrenOnDemand]). Dropped children are not counted. In a stream, Done and Failed
 // count the portion, and Left counts the children that are yet to be shown, also where the step
-// reads them itself: see [Joining.Stream].
+// reads them itself: see [ChildrenOutcome.Stream].
 func (v *Visit[S, R]) Round() Round {
 	c := v.execution().claim
 	r := countRound(c.Children)
@@ -250,7 +250,7 @@ func seen(children []step.Child) *step.Seen {
 
 // Erase implements [Outcome]. It is for the engine's packages and carries no promise of
 // compatibility.
-func (j *Joining) Erase(of *step.Claim) (*step.Commit, error) {
+func (j *ChildrenOutcome) Erase(of *step.Claim) (*step.Commit, error) {
 	if j == nil {
 		return nil, errNilOutcome()
 	}
@@ -299,7 +299,7 @@ func (j *Joining) Erase(of *step.Claim) (*step.Commit, error) {
 }
 
 // rejoin is Erase of a Rejoin.
-func (j *Joining) rejoin(state json.RawMessage) (*step.Commit, error) {
+func (j *ChildrenOutcome) rejoin(state json.RawMessage) (*step.Commit, error) {
 	if j.exec.claim.Round == 0 {
 		return nil, outcomeFault("rejoin", errors.New("the instance never had children"))
 	}

@@ -81,15 +81,15 @@ func (n GraphNode) wait(needs step.Need, names []string) GraphNode {
 //
 // The nodes are children of the root, and what ScheduleChildren says of children goes for them:
 // when all have ended, skipped ones included, the root goes on at the step to, unless the methods
-// of [Joining] let it go on earlier. The graph is over when its root has ended: then no further
-// node begins, and unless one of these methods was used without [Joining.CancelRest], those that
-// run are cancelled.
+// of [ChildrenOutcome] let it go on earlier. The graph is over when its root has ended: then no
+// further node begins, and unless one of these methods was used without
+// [ChildrenOutcome.CancelRest], those that run are cancelled.
 //
 // A name that is used twice, an edge from a node that is not there, and a cycle are an
 // [OutcomeError], which names the cycle's path. The edges may be ten times as many as the nodes may
 // be.
-func (v *Visit[S, R]) ScheduleGraph(to string, state S, nodes ...GraphNode) *Joining {
-	j := &Joining{exec: v.execution(), to: to, state: state, nodes: slices.Clone(nodes), children: make([]Spec, len(nodes))}
+func (v *Visit[S, R]) ScheduleGraph(to string, state S, nodes ...GraphNode) *ChildrenOutcome {
+	j := &ChildrenOutcome{exec: v.execution(), to: to, state: state, nodes: slices.Clone(nodes), children: make([]Spec, len(nodes))}
 	for i := range nodes {
 		j.children[i] = nodes[i].spec
 	}
@@ -97,7 +97,7 @@ func (v *Visit[S, R]) ScheduleGraph(to string, state S, nodes ...GraphNode) *Joi
 }
 
 // what names the children in errors.
-func (j *Joining) what() string {
+func (j *ChildrenOutcome) what() string {
 	if j.nodes != nil {
 		return "nodes"
 	}
@@ -108,7 +108,7 @@ func (j *Joining) what() string {
 const edgesMost = 10
 
 // graph returns the nodes and edges of the outcome; nil if its children are no nodes.
-func (j *Joining) graph() (*step.Graph, error) {
+func (j *ChildrenOutcome) graph() (*step.Graph, error) {
 	if len(j.nodes) == 0 {
 		return nil, nil
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // Add adds nodes to the graph of which this instance is a node, in the commit that ends it: they
-// are there exactly if that commit is. See [Transition.Add].
-func (e *Ending[S]) Add(nodes ...GraphNode) *Ending[S] {
+// are there exactly if that commit is. See [NextOutcome.Add].
+func (e *EndOutcome[S]) Add(nodes ...GraphNode) *EndOutcome[S] {
 	e.added = append(slices.Clip(e.added), nodes...)
 	return e
 }
@@ -29,7 +29,7 @@ func (e *Ending[S]) Add(nodes ...GraphNode) *Ending[S] {
 // another machine, and a cycle are an [OutcomeError] of the step, which names the cycle's path:
 // such an outcome is not committed. A graph has at most as many nodes as an outcome may have
 // children (Limits.Children), added ones included.
-func (t *Transition) Add(nodes ...GraphNode) *Transition {
+func (t *NextOutcome) Add(nodes ...GraphNode) *NextOutcome {
 	t.added = append(slices.Clip(t.added), nodes...)
 	return t
 }

@@ -17,7 +17,7 @@ import (
 func nodeOf(name string) fsm.GraphNode { return fsm.Node(name, cartMachine.New(cart{})) }
 
 // The commit has a node for each, in order, with the edges by index. The methods of a node leave
-// the one that they are called on as it is, and those of a Joining apply.
+// the one that they are called on as it is, and those of its outcome apply.
 func TestScheduleGraph(t *testing.T) {
 	t.Parallel()
 	got, err := run(t, func(v *cartVisit) fsm.Outcome {
@@ -145,10 +145,10 @@ func ExampleMachine_Upstream() {
 	out, err := m.Steps["start"].Run(context.Background(), &step.Claim{ID: 9, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`),
 		Node: "offer", Upstream: []step.Upstream{
 			{Child: step.Child{ID: 7, Node: "rates", Machine: "loan.quote", Status: "done", Result: json.RawMessage(`"3.1 %"`)}},
-			{Child: step.Child{ID: 8, Node: "risk", Machine: "loan.quote", Status: "failed", Failure: "stopped", LastError: "unknown"}, Needs: step.NeedsEnd},
+			{Child: step.Child{ID: 8, Node: "risk", Machine: "loan.quote", Status: "failed", Failure: "decided", LastError: "unknown"}, Needs: step.NeedsEnd},
 		}})
 	fmt.Println(string(out.Result), err)
-	// Output: "3.1 %; instance 8 of machine \"loan.quote\" failed (stopped): unknown" <nil>
+	// Output: "3.1 %; instance 8 of machine \"loan.quote\" failed (decided): unknown" <nil>
 }
 
 // added returns the outcome of a node whose step adds nodes, once done.
@@ -193,7 +193,7 @@ func TestFaultsOfAdditions(t *testing.T) {
 }
 
 // A node may decide what comes behind it; "offer" is in the graph, and waits for what is added.
-func ExampleTransition_Add() {
+func ExampleNextOutcome_Add() {
 	m := Loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 		return v.Done("two more").Add(
 			fsm.Node("second", Quote.New(2)).Before("offer"),

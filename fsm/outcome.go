@@ -23,11 +23,11 @@ type Outcome interface {
 	Erase(of *step.Claim) (*step.Commit, error)
 }
 
-// Next goes on at the step to, with this state: at once, or after [Transition.After], or not before
-// [Transition.At]. It consumes the signals of [Visit.Awaited] and starts a new visit: attempt and
-// crashes are 0 again.
-func (v *Visit[S, R]) Next(to string, state S) *Transition {
-	return &Transition{exec: v.execution(), to: to, state: state}
+// Next goes on at the step to, with this state: at once, or after [NextOutcome.After], or not
+// before [NextOutcome.At]. It consumes the signals of [Visit.Awaited] and starts a new visit:
+// attempt and crashes are 0 again.
+func (v *Visit[S, R]) Next(to string, state S) *NextOutcome {
+	return &NextOutcome{exec: v.execution(), to: to, state: state}
 }
 
 // Await parks the instance until a signal of one of these names is in the inbox, then goes on at
@@ -35,8 +35,8 @@ func (v *Visit[S, R]) Next(to string, state S) *Transition {
 // that is running, the signals of [Visit.Awaited] do not count, and the instance sleeps until
 // another one arrives: so a step can collect a set of signals. Await consumes nothing. It needs at
 // least one name and takes at most 1,000 unless configured otherwise, not counting duplicates.
-func (v *Visit[S, R]) Await(to string, state S, signals ...AnySignal) *Parking {
-	return &Parking{exec: v.execution(), to: to, state: state, signals: signals}
+func (v *Visit[S, R]) Await(to string, state S, signals ...AnySignal) *AwaitOutcome {
+	return &AwaitOutcome{exec: v.execution(), to: to, state: state, signals: signals}
 }
 
 // ScheduleChildren inserts children and parks the instance, both in one commit. When all children
@@ -45,23 +45,23 @@ func (v *Visit[S, R]) Await(to string, state S, signals ...AnySignal) *Parking {
 // [Visit.Dropped]. The children may be at most 20,000, nested at most 100 deep, unless configured
 // otherwise. ScheduleChildren consumes the signals of [Visit.Awaited].
 //
-// The methods of [Joining] let the instance go on before all children have ended.
-func (v *Visit[S, R]) ScheduleChildren(to string, state S, children ...Spec) *Joining {
-	return &Joining{exec: v.execution(), to: to, state: state, children: children}
+// The methods of [ChildrenOutcome] let the instance go on before all children have ended.
+func (v *Visit[S, R]) ScheduleChildren(to string, state S, children ...Spec) *ChildrenOutcome {
+	return &ChildrenOutcome{exec: v.execution(), to: to, state: state, children: children}
 }
 
 // Rejoin parks the instance again for the children that its newest ScheduleChildren has left: those
 // that have not ended. When they have, or at once if there are none, the instance goes on at the
 // step to, with this state; [Machine.Children] and [Visit.Round] are of the whole round there, as
-// it is by then. The methods of [Joining] let it go on earlier. Their numbers are of the children
-// that this step has seen live: Quorum(1) waits for one more to be done, and counts one that ended
-// while this step ran. Rejoin consumes the signals of [Visit.Awaited]. It is an [OutcomeError] if
-// the instance never had children.
+// it is by then. The methods of [ChildrenOutcome] let it go on earlier. Their numbers are of the
+// children that this step has seen live: Quorum(1) waits for one more to be done, and counts one
+// that ended while this step ran. Rejoin consumes the signals of [Visit.Awaited]. It is an
+// [OutcomeError] if the instance never had children.
 //
 // Rejoin does not take back the CancelRest of the join before: the rest is cancelled while the
 // instance waits. So a Rejoin without methods waits until all of it has ended.
-func (v *Visit[S, R]) Rejoin(to string, state S) *Joining {
-	return &Joining{exec: v.execution(), to: to, state: state, again: true}
+func (v *Visit[S, R]) Rejoin(to string, state S) *ChildrenOutcome {
+	return &ChildrenOutcome{exec: v.execution(), to: to, state: state, again: true}
 }
 
 // Retry runs this step again after delay, as the next attempt of the same visit: the awaited names,
@@ -86,8 +86,8 @@ func (v *Visit[S, R]) AgainWith(state S, after time.Duration) Outcome {
 	return &snoozing{exec: v.execution(), state: state, changed: true, delay: after}
 }
 
-// RetryBy retries with v.State as the policy says, or stops the instance with err where the policy
-// ends. It is the last statement of many a custom handler. If the attempts are used up it stops
+// RetryBy retries with v.State as the policy says, or fails the instance with err where the policy
+// ends. It is the last statement of many a custom handler. If the attempts are used up it fails
 // with [FailureExhausted], on a [Permanent] error with [FailureError]. A nil err is an
 // [OutcomeError].
 func (v *Visit[S, R]) RetryBy(p RetryPolicy, err error) Outcome {
@@ -100,19 +100,19 @@ func (v *Visit[S, R]) RetryBy(p RetryPolicy, err error) Outcome {
 
 // Done ends the instance with its result. It consumes the signals of [Visit.Awaited], and deletes
 // whatever else is in the inbox, unless the outcome or the machine says that such signals keep the
-// instance from its end: see [Ending.Unless] and [Defined.Unless].
-func (v *Visit[S, R]) Done(result R) *Ending[S] {
-	return &Ending[S]{exec: v.execution(), result: result}
+// instance from its end: see [EndOutcome.Unless] and [Defined.Unless].
+func (v *Visit[S, R]) Done(result R) *EndOutcome[S] {
+	return &EndOutcome[S]{exec: v.execution(), result: result}
 }
 
-// Stop ends the instance as failed ([FailureStopped]). The text of the reason becomes the
+// Fail ends the instance as failed ([FailureDecided]). The text of the reason becomes the
 // instance's last_error, at most 8 KiB of it. A nil reason is an [OutcomeError].
-func (v *Visit[S, R]) Stop(reason error) *Ending[S] {
-	return &Ending[S]{exec: v.execution(), reason: reason, failed: true}
+func (v *Visit[S, R]) Fail(reason error) *EndOutcome[S] {
+	return &EndOutcome[S]{exec: v.execution(), reason: reason, failed: true}
 }
 
-// Transition is the outcome of [Visit.Next].
-type Transition struct {
+// NextOutcome is the outcome of [Visit.Next].
+type NextOutcome struct {
 	exec        *execution
 	to          string
 	state       any
@@ -124,21 +124,21 @@ type Transition struct {
 
 // After delays the next step durably by d, from the commit on. The delay must not be negative, nor
 // over 100 years, and excludes At.
-func (t *Transition) After(d time.Duration) *Transition {
+func (t *NextOutcome) After(d time.Duration) *NextOutcome {
 	t.delay, t.after = d, true
 	return t
 }
 
 // At delays the next step durably until a time, at most 100 years from now. A past time means now.
 // At excludes After.
-func (t *Transition) At(at time.Time) *Transition {
+func (t *NextOutcome) At(at time.Time) *NextOutcome {
 	t.at, t.when = at, true
 	return t
 }
 
 // Erase implements [Outcome]. It is for the engine's packages and carries no promise of
 // compatibility.
-func (t *Transition) Erase(of *step.Claim) (*step.Commit, error) {
+func (t *NextOutcome) Erase(of *step.Claim) (*step.Commit, error) {
 	if t == nil {
 		return nil, errNilOutcome()
 	}
@@ -164,8 +164,8 @@ func (t *Transition) Erase(of *step.Claim) (*step.Commit, error) {
 	return c, nil
 }
 
-// Parking is the outcome of [Visit.Await].
-type Parking struct {
+// AwaitOutcome is the outcome of [Visit.Await].
+type AwaitOutcome struct {
 	exec    *execution
 	to      string
 	state   any
@@ -176,7 +176,7 @@ type Parking struct {
 // Timeout wakes the instance d after the commit, if no awaited signal has arrived by then;
 // [Visit.TimedOut] then reports true. A timeout is not a failure. It starts anew each time that a
 // step parks. It must be positive, at most 100 years, and excludes Until.
-func (p *Parking) Timeout(d time.Duration) *Parking {
+func (p *AwaitOutcome) Timeout(d time.Duration) *AwaitOutcome {
 	p.bound.timeout, p.bound.limited = d, true
 	return p
 }
@@ -184,14 +184,14 @@ func (p *Parking) Timeout(d time.Duration) *Parking {
 // Until wakes the instance at a time, as Timeout does after a duration: a step that parks towards
 // itself can pass the same time again, e.g. from its state. A past time wakes the instance at once.
 // The zero time is an [OutcomeError], since it is most likely a field that was never set.
-func (p *Parking) Until(at time.Time) *Parking {
+func (p *AwaitOutcome) Until(at time.Time) *AwaitOutcome {
 	p.bound.until, p.bound.fixed = at, true
 	return p
 }
 
 // Erase implements [Outcome]. It is for the engine's packages and carries no promise of
 // compatibility.
-func (p *Parking) Erase(of *step.Claim) (*step.Commit, error) {
+func (p *AwaitOutcome) Erase(of *step.Claim) (*step.Commit, error) {
 	if p == nil {
 		return nil, errNilOutcome()
 	}
@@ -335,8 +335,8 @@ func (p *policing) Erase(of *step.Claim) (*step.Commit, error) {
 	return p.policy.commit(of.Attempt, state, p.err)
 }
 
-func stopped(why Failure, err error) *step.Commit {
-	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(err), Failure: string(why)}
+func failure(why Failure, err error) *step.Commit {
+	return &step.Commit{Kind: step.Fail, Err: step.SanitizeError(err), Failure: string(why)}
 }
 
 func outcomeFault(field string, err error) error { return &OutcomeError{Field: field, Err: err} }

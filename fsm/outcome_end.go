@@ -6,8 +6,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Ending is the outcome of [Visit.Done] and [Visit.Stop].
-type Ending[S any] struct {
+// EndOutcome is the outcome of [Visit.Done] and [Visit.Fail].
+type EndOutcome[S any] struct {
 	exec    *execution
 	failed  bool
 	result  any
@@ -28,27 +28,27 @@ type Ending[S any] struct {
 // that is sent after it gets ErrNoTarget. Both are decided under the lock of the instance's row.
 // Unless needs at least one signal and a step of the machine, which need not be in the To of the
 // running one: the way is seldom taken, and a forgotten arrow would show weeks later.
-func (e *Ending[S]) Unless(to string, signals ...AnySignal) *Ending[S] {
+func (e *EndOutcome[S]) Unless(to string, signals ...AnySignal) *EndOutcome[S] {
 	e.unless, e.to, e.signals = true, to, signals
 	return e
 }
 
 // Discard ends the instance whatever waits in its inbox, also where the machine says otherwise by
 // [Defined.Unless]: a Done then deletes those signals. It excludes Unless.
-func (e *Ending[S]) Discard() *Ending[S] {
+func (e *EndOutcome[S]) Discard() *EndOutcome[S] {
 	e.discard = true
 	return e
 }
 
 // With sets the state with which an instance goes on that does not end: see Unless.
-func (e *Ending[S]) With(state S) *Ending[S] {
+func (e *EndOutcome[S]) With(state S) *EndOutcome[S] {
 	e.with, e.state = true, state
 	return e
 }
 
 // Erase implements [Outcome]. It is for the engine's packages and carries no promise of
 // compatibility.
-func (e *Ending[S]) Erase(of *step.Claim) (*step.Commit, error) {
+func (e *EndOutcome[S]) Erase(of *step.Claim) (*step.Commit, error) {
 	if e == nil {
 		return nil, errNilOutcome()
 	}
@@ -60,7 +60,7 @@ func (e *Ending[S]) Erase(of *step.Claim) (*step.Commit, error) {
 		if e.reason == nil {
 			return nil, outcomeFault("reason", errors.New("nil"))
 		}
-		c = stopped(FailureStopped, e.reason)
+		c = failure(FailureDecided, e.reason)
 	} else {
 		result, err := encode(e.exec.env, e.result)
 		if err != nil {
@@ -82,7 +82,7 @@ func (e *Ending[S]) Erase(of *step.Claim) (*step.Commit, error) {
 	return c, nil
 }
 
-func (e *Ending[S]) alternative(of *step.Claim) (*step.Unless, error) {
+func (e *EndOutcome[S]) alternative(of *step.Claim) (*step.Unless, error) {
 	var out step.Unless
 	switch whole := e.exec.machine.Unless; {
 	case e.unless && e.discard:

@@ -16,5 +16,5 @@ const (
 	OutcomeChildren OutcomeKind = step.Children // Visit.ScheduleChildren
 	OutcomeRejoin   OutcomeKind = step.Rejoin   // Visit.Rejoin
 	OutcomeDone     OutcomeKind = step.Done     // Visit.Done
-	OutcomeStop     OutcomeKind = step.Stop     // Visit.Stop
+	OutcomeFail     OutcomeKind = step.Fail     // Visit.Fail
 )

@@ -87,14 +87,14 @@ func TestOutcomes(t *testing.T) {
 			func(v *cartVisit) fsm.Outcome { return v.Done("all").Unless("end", paid, other, paid) },
 			step.Commit{Kind: step.Done, Result: json.RawMessage(`"all"`), Unless: &step.Unless{Names: []string{"paid", "other"}, Step: "end"}},
 		},
-		"stop unless, with a state": {
-			func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken).Unless("end", paid).With(cart{ID: 9}) },
-			step.Commit{Kind: step.Stop, Err: "broken", Failure: "stopped",
+		"fail unless, with a state": {
+			func(v *cartVisit) fsm.Outcome { return v.Fail(errBroken).Unless("end", paid).With(cart{ID: 9}) },
+			step.Commit{Kind: step.Fail, Err: "broken", Failure: "decided",
 				Unless: &step.Unless{Names: []string{"paid"}, Step: "end", State: json.RawMessage(`{"id":9}`)}},
 		},
-		"stop": {
-			func(v *cartVisit) fsm.Outcome { return v.Stop(errors.New("no\x00 more\xff")) },
-			step.Commit{Kind: step.Stop, Err: "no more\ufffd", Failure: "stopped"},
+		"fail": {
+			func(v *cartVisit) fsm.Outcome { return v.Fail(errors.New("no\x00 more\xff")) },
+			step.Commit{Kind: step.Fail, Err: "no more\ufffd", Failure: "decided"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestOutcomeFaults(t *testing.T) {
 		return func(v *cartVisit) fsm.Outcome { return v.ScheduleChildren("end", v.State, s...) }
 	}
 	good := cartMachine.New(cart{})
-	joined := func(v *cartVisit) *fsm.Joining { return v.ScheduleChildren("end", v.State, good, good) }
+	joined := func(v *cartVisit) *fsm.ChildrenOutcome { return v.ScheduleChildren("end", v.State, good, good) }
 	cycle := map[string]any{}
 	cycle["me"] = cycle
 	centuries := time.Now().AddDate(101, 0, 0)
@@ -132,11 +132,11 @@ func TestOutcomeFaults(t *testing.T) {
 		says  string
 	}{
 		"nil":                      {func(*cartVisit) fsm.Outcome { return nil }, "outcome", "nil"},
-		"nil transition":           {func(*cartVisit) fsm.Outcome { return (*fsm.Transition)(nil) }, "outcome", "nil"},
-		"nil parking":              {func(*cartVisit) fsm.Outcome { return (*fsm.Parking)(nil) }, "outcome", "nil"},
-		"nil joining":              {func(*cartVisit) fsm.Outcome { return (*fsm.Joining)(nil) }, "outcome", "nil"},
-		"zero transition":          {func(*cartVisit) fsm.Outcome { return &fsm.Transition{} }, "outcome", "another visit"},
-		"zero parking":             {func(*cartVisit) fsm.Outcome { return new(fsm.Parking).Timeout(1) }, "outcome", "another visit"},
+		"nil next":                 {func(*cartVisit) fsm.Outcome { return (*fsm.NextOutcome)(nil) }, "outcome", "nil"},
+		"nil await":                {func(*cartVisit) fsm.Outcome { return (*fsm.AwaitOutcome)(nil) }, "outcome", "nil"},
+		"nil children":             {func(*cartVisit) fsm.Outcome { return (*fsm.ChildrenOutcome)(nil) }, "outcome", "nil"},
+		"zero next":                {func(*cartVisit) fsm.Outcome { return &fsm.NextOutcome{} }, "outcome", "another visit"},
+		"zero await":               {func(*cartVisit) fsm.Outcome { return new(fsm.AwaitOutcome).Timeout(1) }, "outcome", "another visit"},
 		"of a zero visit":          {func(*cartVisit) fsm.Outcome { return new(cartVisit).Done("x") }, "outcome", "another visit"},
 		"of a nil visit":           {func(*cartVisit) fsm.Outcome { return (*cartVisit)(nil).RetryBy(fsm.RetryPolicy{}, errBroken) }, "outcome", "another visit"},
 		"next unknown":             {func(v *cartVisit) fsm.Outcome { return v.Next("ned", v.State) }, "step", `no step "ned", only ["end" "start"]`},
@@ -150,11 +150,11 @@ func TestOutcomeFaults(t *testing.T) {
 		"next longest":             {func(v *cartVisit) fsm.Outcome { return v.Next("end", v.State).After(math.MaxInt64) }, "delay", "100 years"},
 		"next at over 100 y":       {func(v *cartVisit) fsm.Outcome { return v.Next("end", v.State).At(centuries) }, "at", "100 years"},
 		"next after and at":        {func(v *cartVisit) fsm.Outcome { return v.Next("end", v.State).After(0).At(time.Now()) }, "at", "both"},
-		"nil ending":               {func(*cartVisit) fsm.Outcome { return (*fsm.Ending[cart])(nil) }, "outcome", "nil"},
-		"zero ending":              {func(*cartVisit) fsm.Outcome { return new(fsm.Ending[cart]).Unless("end", paid) }, "outcome", "another visit"},
+		"nil end":                  {func(*cartVisit) fsm.Outcome { return (*fsm.EndOutcome[cart])(nil) }, "outcome", "nil"},
+		"zero end":                 {func(*cartVisit) fsm.Outcome { return new(fsm.EndOutcome[cart]).Unless("end", paid) }, "outcome", "another visit"},
 		"unless unknown":           {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("ned", paid) }, "step", `no step "ned"`},
 		"unless nothing":           {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("end") }, "signals", "none"},
-		"unless many":              {func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken).Unless("end", names...) }, "signals", "1001 names, at most 1000"},
+		"unless many":              {func(v *cartVisit) fsm.Outcome { return v.Fail(errBroken).Unless("end", names...) }, "signals", "1001 names, at most 1000"},
 		"with, always ending":      {func(v *cartVisit) fsm.Outcome { return v.Done("x").With(cart{}) }, "state", "without Unless"},
 		"await nothing":            {await(), "signals", "none"},
 		"await nil":                {await(paid, nil), "signals[1]", "nil"},
@@ -173,7 +173,7 @@ func TestOutcomeFaults(t *testing.T) {
 		"retry over 100 y":         {func(v *cartVisit) fsm.Outcome { return v.Retry(v.State, fsm.MaxDelay+1) }, "delay", "100 years"},
 		"retry by bad policy":      {func(v *cartVisit) fsm.Outcome { return v.RetryBy(fsm.RetryPolicy{Base: -1}, errBroken) }, "policy.Base", "negative"},
 		"retry by nil":             {func(v *cartVisit) fsm.Outcome { return v.RetryBy(fsm.RetryPolicy{}, nil) }, "error", "nil"},
-		"stop nil":                 {func(v *cartVisit) fsm.Outcome { return v.Stop(nil) }, "reason", "nil"},
+		"fail nil":                 {func(v *cartVisit) fsm.Outcome { return v.Fail(nil) }, "reason", "nil"},
 		"state NaN":                {next(cart{Extra: math.NaN()}), "state", "NaN"},
 		"state cyclic":             {next(cart{Extra: cycle}), "state", "cycle"},
 		"state channel":            {next(cart{Extra: make(chan int)}), "state", "unsupported type"},
@@ -209,7 +209,7 @@ func TestOutcomeFaults(t *testing.T) {
 		"too many children":        {spawn(make([]fsm.Spec, 20_001)...), "children", "20001, at most 20000"},
 		"another's outcome":        {func(*cartVisit) fsm.Outcome { return leaked(t).Done("x") }, "outcome", "another visit"},
 		"another's transition":     {func(*cartVisit) fsm.Outcome { return leaked(t).Next("end", cart{}) }, "outcome", "another visit"},
-		"another's stop":           {func(*cartVisit) fsm.Outcome { return leaked(t).Stop(errBroken) }, "outcome", "another visit"},
+		"another's fail":           {func(*cartVisit) fsm.Outcome { return leaked(t).Fail(errBroken) }, "outcome", "another visit"},
 		"another's retry":          {func(*cartVisit) fsm.Outcome { return leaked(t).Retry(cart{}, 0) }, "outcome", "another visit"},
 		"another's, wrapped":       {func(*cartVisit) fsm.Outcome { return struct{ fsm.Outcome }{leaked(t).Done("x")} }, "outcome", "another visit"},
 		"another's children":       {func(*cartVisit) fsm.Outcome { return leaked(t).ScheduleChildren("end", cart{}) }, "outcome", "another visit"},
@@ -326,7 +326,7 @@ func TestUnlessOfAMachine(t *testing.T) {
 		"with":      {func(v *cartVisit) fsm.Outcome { return v.Done("x").With(cart{ID: 2}) }, &step.Unless{Names: []string{"paid"}, Step: "late", State: json.RawMessage(`{"id":2}`)}},
 		"its own":   {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("late", fsm.DeclareSignal[int]("other")) }, &step.Unless{Names: []string{"other"}, Step: "late"}},
 		"discarded": {func(v *cartVisit) fsm.Outcome { return v.Done("x").Discard() }, nil},
-		"stop":      {func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken) }, nil},
+		"fail":      {func(v *cartVisit) fsm.Outcome { return v.Fail(errBroken) }, nil},
 	} {
 		c, err := ends(want.out)
 		require.NoError(t, err, name)
@@ -335,7 +335,7 @@ func TestUnlessOfAMachine(t *testing.T) {
 	for out, says := range map[string]func(v *cartVisit) fsm.Outcome{
 		"discard: both":         func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("late", paid).Discard() },
 		"add: both Unless":      func(v *cartVisit) fsm.Outcome { return v.Done("x").Add(fsm.Node("a", cartMachine.New(cart{}))) },
-		"state: set by With":    func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken).With(cart{}) },
+		"state: set by With":    func(v *cartVisit) fsm.Outcome { return v.Fail(errBroken).With(cart{}) },
 		"state: set by With, w": func(v *cartVisit) fsm.Outcome { return v.Done("x").Discard().With(cart{}) },
 	} {
 		_, err := ends(says)
@@ -391,7 +391,7 @@ func TestTo(t *testing.T) {
 		"again":    func(v *cartVisit) fsm.Outcome { return v.Again(0) },
 		"retry by": func(v *cartVisit) fsm.Outcome { return v.RetryBy(fsm.RetryPolicy{}, errBroken) },
 		"done":     func(v *cartVisit) fsm.Outcome { return v.Done("") },
-		"stop":     func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken) },
+		"fail":     func(v *cartVisit) fsm.Outcome { return v.Fail(errBroken) },
 	} {
 		_, err := runClaim(t, machine(nil, func(_ context.Context, v *cartVisit) (fsm.Outcome, error) { return out(v), nil }), claim(`{}`))
 		require.NoError(t, err, name)

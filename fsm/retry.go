@@ -85,10 +85,10 @@ func (p RetryPolicy) commit(attempt int, state json.RawMessage, err error) (*ste
 	}
 	_, shared := errors.AsType[*BatchError](err)
 	if _, ok := errors.AsType[*permanentError](err); (ok || isProgramFault(err)) && !shared {
-		return stopped(FailureError, err), nil
+		return failure(FailureError, err), nil
 	}
 	if limit := p.maxAttempts(); limit > 0 && attempt+1 >= limit {
-		return stopped(FailureExhausted, err), nil
+		return failure(FailureExhausted, err), nil
 	}
 	var delay time.Duration
 	if own, ok := errors.AsType[*delayedError](err); ok {

@@ -97,7 +97,7 @@ func TestRetryDecisions(t *testing.T) {
 			}), at, c.err)
 			want := step.Commit{Kind: step.Retry, State: at.State, Delay: c.delay, Err: "broken"}
 			if c.failure != "" {
-				want = step.Commit{Kind: step.Stop, Err: "broken", Failure: string(c.failure)}
+				want = step.Commit{Kind: step.Fail, Err: "broken", Failure: string(c.failure)}
 			}
 			require.Equal(t, want, *ready, "the ready-made handler keeps the stored state, to the byte")
 			if c.failure == "" {
@@ -165,7 +165,7 @@ func TestJobRetries(t *testing.T) {
 	require.Equal(t, step.Retry, handle(t, job, at, errBroken).Kind)
 	at.Attempt = 19
 	require.Equal(t, "exhausted", handle(t, job, at, errBroken).Failure)
-	require.Equal(t, "stopped", handle(t, cartMachine.Job(length).OnError(giveUp), at, errBroken).Failure)
+	require.Equal(t, "decided", handle(t, cartMachine.Job(length).OnError(giveUp), at, errBroken).Failure)
 }
 
 func TestSteeringErrors(t *testing.T) {

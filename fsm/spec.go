@@ -204,9 +204,9 @@ func (s Spec) encode(env *step.Env) (json.RawMessage, error) {
 	return encode(env, s.state)
 }
 
-// Restore returns the spec that a stored one was erased from, except for the key and the time; its
-// state stays encoded. It is for the engine's packages and carries no promise of compatibility.
-func Restore(stored *step.Spec) (Spec, error) {
+// restore returns the spec that a stored one was erased from, except for the key and the time; its
+// state stays encoded.
+func restore(stored *step.Spec) (Spec, error) {
 	s := Spec{
 		o: Options{Machine: stored.Machine, Version: stored.Version, Step: stored.Step, Queue: stored.Queue, Priority: int(stored.Priority),
 			PartitionKey: stored.PartitionKey, Deadline: stored.Deadline,

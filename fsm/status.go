@@ -37,7 +37,7 @@ type Failure string
 
 // The kinds of failure.
 const (
-	FailureStopped   Failure = "stopped"   // a step or its handler returned Stop
+	FailureDecided   Failure = "decided"   // a step or its handler returned Fail
 	FailureError     Failure = "error"     // a step's error without a handler or retries, a [Permanent] error, or a handler that failed too
 	FailureExhausted Failure = "exhausted" // the attempts were used up
 	FailureCrashes   Failure = "crashes"   // it lost its process more often than the machine's crash limit

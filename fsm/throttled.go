@@ -36,9 +36,8 @@ func Throttled(err error, after time.Duration) error {
 	return &throttledError{err, min(max(after, 0), MaxThrottle)}
 }
 
-// ThrottledFor returns the time of an error of [Throttled]. ok is false for any other error. It is
-// for the engine's packages and carries no promise of compatibility.
-func ThrottledFor(err error) (after time.Duration, ok bool) {
+// throttledFor returns the time of an error of [Throttled]. ok is false for any other error.
+func throttledFor(err error) (after time.Duration, ok bool) {
 	t, ok := errors.AsType[*throttledError](err)
 	if _, permanent := errors.AsType[*permanentError](err); !ok || permanent {
 		return 0, false

@@ -165,13 +165,13 @@ func TestCodecsGetPointers(t *testing.T) {
 }
 
 type (
-	shape    interface{ Area() float64 }
-	hidden   struct{ amount int }
-	onlyText struct{ X int }
-	picks    struct{ Of shape } // decodes itself
-	tree     struct{ Left, Right *tree }
-	inner    struct{ A int }
-	pair     struct{ A, B int }
+	shape     interface{ Area() float64 }
+	concealed struct{ amount int }
+	onlyText  struct{ X int }
+	picks     struct{ Of shape } // decodes itself
+	tree      struct{ Left, Right *tree }
+	inner     struct{ A int }
+	pair      struct{ A, B int }
 )
 
 func (onlyText) MarshalText() ([]byte, error) { return []byte("x"), nil }
@@ -197,8 +197,8 @@ func TestTypesThatDoNotComeBack(t *testing.T) {
 			}](),
 		},
 		"are unexported": {
-			reflect.TypeFor[hidden](), reflect.TypeFor[*hidden](), reflect.TypeFor[[]hidden](), reflect.TypeFor[struct{ H *hidden }](),
-			reflect.TypeFor[struct{ Mu sync.Mutex }](), reflect.TypeFor[struct{ Where *time.Location }](), reflect.TypeFor[struct{ hidden }](),
+			reflect.TypeFor[concealed](), reflect.TypeFor[*concealed](), reflect.TypeFor[[]concealed](), reflect.TypeFor[struct{ H *concealed }](),
+			reflect.TypeFor[struct{ Mu sync.Mutex }](), reflect.TypeFor[struct{ Where *time.Location }](), reflect.TypeFor[struct{ concealed }](),
 		},
 		"method of the pointer": {
 			reflect.TypeFor[map[string]cash](), reflect.TypeFor[map[int]big.Int](), reflect.TypeFor[map[string]struct{ Of [2]cash }](),
@@ -232,7 +232,7 @@ func TestTypesThatComeBack(t *testing.T) {
 			_    [0]func()
 		}](),
 		reflect.TypeFor[struct {
-			hidden func() `json:"-"`
+			concealed func() `json:"-"`
 		}](),
 	} {
 		require.NoError(t, fsm.JSON{}.CheckType(of), of.String())
@@ -242,8 +242,10 @@ func TestTypesThatComeBack(t *testing.T) {
 func TestDeclaredTypesAreChecked(t *testing.T) {
 	t.Parallel()
 	type S = struct{ Err error }
-	nothing := func(_ context.Context, v *fsm.Visit[S, hidden]) (fsm.Outcome, error) { return v.Done(hidden{}), nil }
-	m := fsm.Declare[S, hidden]("lost")
+	nothing := func(_ context.Context, v *fsm.Visit[S, concealed]) (fsm.Outcome, error) {
+		return v.Done(concealed{}), nil
+	}
+	m := fsm.Declare[S, concealed]("lost")
 	d := m.Define(fsm.Step("start", nothing))
 	err := fsm.Check(d)
 	for _, field := range []string{"state", "result"} {
@@ -263,7 +265,7 @@ func TestDeclaredTypesAreChecked(t *testing.T) {
 	var spec *fsm.SpecError
 	require.ErrorAs(t, err, &spec)
 	require.Equal(t, "state", spec.Field)
-	_, err = fsm.DeclareSignal[hidden]("s").With(hidden{1}).Erase(&step.Env{})
+	_, err = fsm.DeclareSignal[concealed]("s").With(concealed{1}).Erase(&step.Env{})
 	var message *fsm.MessageError
 	require.ErrorAs(t, err, &message)
 	require.Equal(t, "payload", message.Field)
@@ -284,7 +286,7 @@ func TestUntypedValuesKeepTheirContent(t *testing.T) {
 	for says, v := range map[string]any{
 		"the value[err] holds *errors.errorString": map[string]any{"err": errors.New("x")},
 		"the value[0] holds fsm_test.cash":         []any{cash{1}},
-		"the value.Of[k][1] holds":                 struct{ Of any }{map[string][]any{"k": {1, hidden{1}}}},
+		"the value.Of[k][1] holds":                 struct{ Of any }{map[string][]any{"k": {1, concealed{1}}}},
 		"no user and no password":                  user,
 		"in a map":                                 []any{map[string]cash{"a": {1}}},
 	} {

@@ -48,7 +48,7 @@ func newVisit[S, R any](m *step.Machine, c *step.Claim) (*Visit[S, R], error) {
 	x, v := &own.exec, &own.visit
 	x.claim, x.env, x.machine = &own.claim, envOf(c.Env), m
 	x.running = running{claim: x.claim, logger: x.env.Logger}
-	v.Info, v.exec = InfoOf(c), x
+	v.Info, v.exec = infoOf(c), x
 	raw := c.State
 	if x.env.Codec != (JSON{}) {
 		raw = bytes.Clone(raw) // a codec may return parts of raw; the handler must not see a step's changes to them

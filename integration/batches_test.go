@@ -175,7 +175,7 @@ func TestInstancesOfABatchGoTheirOwnWays(t *testing.T) {
 			case v.State == "refused" && !again:
 				outcomes[i] = v.Done("forbidden")
 			case v.State == "failed" && !again:
-				outcomes[i] = v.Fail(errors.New("a failure of its own"))
+				outcomes[i] = v.Raise(errors.New("a failure of its own"))
 			case v.State == "absent" && !again: // no outcome
 			default:
 				outcomes[i] = v.Done("done")

@@ -45,7 +45,7 @@ func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
 			return v.ScheduleChildren("end", s, leaf.New("a").Key("a"), leaf.New("b").Key("b"), leaf.New("c").Key("a"))
 		}, 1},
 		{"done", func(v *journey, s string) fsm.Outcome { return v.Done(s) }, 0},
-		{"stop", func(v *journey, s string) fsm.Outcome { return v.Stop(fmt.Errorf("stopped: %s", s)) }, 0},
+		{"fail", func(v *journey, s string) fsm.Outcome { return v.Fail(fmt.Errorf("failed: %s", s)) }, 0},
 	} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s cut after %v", outcome.name, after), func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
 				case "retry":
 					require.JSONEq(t, `"retried"`, string(i.Result))
 					require.Equal(t, 1, i.Attempt)
-				case "stop":
+				case "fail":
 					require.Equal(t, fsm.StatusFailed, i.Status)
 					require.Contains(t, i.LastError, marker)
 				}

@@ -133,7 +133,7 @@ func TestErrorsOfAttempts(t *testing.T) {
 		require.Equal(t, n, e.Attempt)
 		require.WithinDuration(t, time.Now(), e.At, time.Minute)
 	}
-	require.Equal(t, []fsm.AttemptKind{fsm.AttemptRetried, fsm.AttemptRetried, fsm.AttemptStopped}, kinds)
+	require.Equal(t, []fsm.AttemptKind{fsm.AttemptRetried, fsm.AttemptRetried, fsm.AttemptFailed}, kinds)
 	require.Equal(t, "not yet", list[0].Message)
 	require.Contains(t, list[1].Message, "alarm\ufffd")
 	_, err = eng.Errors(t.Context(), fsm.ID(4711))

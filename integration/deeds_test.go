@@ -121,7 +121,7 @@ func (d deeds) handled(ctx context.Context, v *fsm.Visit[deed, int], err error) 
 	if _, traced := d.pool.Exec(context.WithoutCancel(ctx), `INSERT INTO handled VALUES ($1, $2)`, v.ID, err.Error()); traced != nil {
 		return nil, errors.Join(err, traced)
 	}
-	return v.Stop(err), nil
+	return v.Fail(err), nil
 }
 
 // scene is a database with the tables of deeds, and a client of the engine on it.

@@ -72,7 +72,7 @@ func (d deeds) bookings() fsm.Definition {
 		if _, traced := d.pool.Exec(ctx, `INSERT INTO handled VALUES ($1, $2)`, v.ID, err.Error()); traced != nil {
 			return nil, traced
 		}
-		return v.Stop(err), nil
+		return v.Fail(err), nil
 	})
 }
 

@@ -60,7 +60,7 @@ func fareTwo(broken *atomic.Bool) fsm.Definition {
 	return fareV2.Define(
 		fsm.Step("settle", func(_ context.Context, v *fsm.Visit[newFare, int]) (fsm.Outcome, error) {
 			if v.State.Currency != "EUR" || v.Version != 2 {
-				return v.Stop(errors.New("not converted")), nil
+				return v.Fail(errors.New("not converted")), nil
 			}
 			switch state := v.State; {
 			case v.State.What == "retry" && v.Attempt == 0:
@@ -71,8 +71,8 @@ func fareTwo(broken *atomic.Bool) fsm.Definition {
 			case v.State.What == "await":
 				state.What = "awaited"
 				return v.Await("settle", state, fareGo), nil
-			case v.State.What == "stop":
-				return v.Stop(errors.New("on purpose")), nil
+			case v.State.What == "fail":
+				return v.Fail(errors.New("on purpose")), nil
 			}
 			return v.Done(v.State.Amount), nil
 		})).From(fsm.Migrate(fareV1, fareV2, convertFare(broken), fsm.Steps{"start": "settle", "wait": "settle"}))
@@ -85,7 +85,7 @@ func TestMigrationAtTheClaim(t *testing.T) {
 	conf := config(t, fareTwo(nil))
 	asks := client(t, conf.Pool)
 	ids := map[string]fsm.ID{}
-	for _, what := range []string{"done", "next", "retry", "await", "stop", "large"} {
+	for _, what := range []string{"done", "next", "retry", "await", "fail", "large"} {
 		state := oldFare{Cents: 5, What: what}
 		if what == "large" {
 			state.Pad = strings.Repeat("x", 900_000) // its state does not come with the claim
@@ -102,7 +102,7 @@ func TestMigrationAtTheClaim(t *testing.T) {
 	i, err := fareV2.Get(t.Context(), eng, ids["await"])
 	require.NoError(t, err)
 	require.Equal(t, []any{2, "settle", newFare{5, "awaited", "EUR", ""}}, []any{i.Version, i.Step, i.State})
-	eventuallyStatus(t, eng, ids["stop"], fsm.StatusFailed)
+	eventuallyStatus(t, eng, ids["fail"], fsm.StatusFailed)
 	for what, id := range ids {
 		i, err := fareV2.Get(t.Context(), eng, id)
 		require.NoError(t, err)

@@ -42,7 +42,7 @@ func misbehaviours() map[string]struct {
 		"panic(nil)":   {func(context.Context, *anyVisit) (fsm.Outcome, error) { panic(nil) }, "panic called with nil"}, //nolint:govet // on purpose
 		"Goexit":       {func(context.Context, *anyVisit) (fsm.Outcome, error) { runtime.Goexit(); return nil, nil }, "runtime.Goexit"},
 		"nil outcome":  {func(context.Context, *anyVisit) (fsm.Outcome, error) { return nil, nil }, "nil"},
-		"typed nil":    {func(context.Context, *anyVisit) (fsm.Outcome, error) { return (*fsm.Parking)(nil), nil }, "nil"},
+		"typed nil":    {func(context.Context, *anyVisit) (fsm.Outcome, error) { return (*fsm.AwaitOutcome)(nil), nil }, "nil"},
 		"broken error": {func(context.Context, *anyVisit) (fsm.Outcome, error) { return nil, &broken{} }, "Error method"},
 		"NUL in error": {func(context.Context, *anyVisit) (fsm.Outcome, error) { return nil, errors.New("a\x00b\xffc") }, "ab\ufffdc"},
 		"endless error": {func(context.Context, *anyVisit) (fsm.Outcome, error) {

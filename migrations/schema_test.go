@@ -332,7 +332,7 @@ func TestChecksRefuseWhatCouldWedgeTheEngine(t *testing.T) {
 		`correlation_scope = '{runnable,executing,awaiting_signal,awaiting_children,failed}', correlation_key = 'k'`,
 		`status = 'executing', locked_by = 'w', lease_expires_at = now()`,
 		`status = 'awaiting_signal', awaits = '{go}', await_deadline = now()`,
-		`status = 'failed', failure = 'stopped', finished_at = now()`,
+		`status = 'failed', failure = 'decided', finished_at = now()`,
 		`step = repeat('s', 512), depth = 100, pick_lane = 2`,
 	} {
 		_, err := d.Exec(t.Context(), "UPDATE gen_durable SET "+set)

@@ -39,7 +39,7 @@ func TestEveryFieldSurvivesTheDatabase(t *testing.T) {
 	text := func(s string) *string { return &s }
 	mark := uuid.New()
 	written := &ent.Instance{
-		Machine: "orders", Version: 2, Step: "end", Status: fsm.StatusFailed, Failure: fsm.FailureStopped, FinishedAt: &now,
+		Machine: "orders", Version: 2, Step: "end", Status: fsm.StatusFailed, Failure: fsm.FailureDecided, FinishedAt: &now,
 		State: json.RawMessage(`{"n": 9007199254740993}`), Result: json.RawMessage(`[]`), Dropped: json.RawMessage(`[{"i": 0}]`),
 		Awaits: schema.Names{"go", `a "b"`}, Queue: "q", Priority: -3, PartitionKey: text("p"), EligibleAt: now, Attempt: 1,
 		LastError: text("boom"), LockedBy: text("w"), LeaseExpiresAt: &now, ParentID: &parent.ID, ChildrenPending: 2,
@@ -81,7 +81,7 @@ func TestEveryFieldSurvivesTheDatabase(t *testing.T) {
 	found, err := json.Marshal(read)
 	require.NoError(t, err)
 	require.JSONEq(t, string(wrote), string(found))
-	require.Equal(t, fsm.FailureStopped, read.Failure)
+	require.Equal(t, fsm.FailureDecided, read.Failure)
 
 	plain, err := client.Instance.Get(t.Context(), parent.ID)
 	require.NoError(t, err)

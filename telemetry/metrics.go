@@ -231,7 +231,7 @@ func (m *metrics) begin(c *engine.Config) {
 	for _, plain := range []metric.Int64Counter{m.contended, m.deleted} {
 		plain.Add(ctx, 0, m.plain.of())
 	}
-	for _, f := range []fsm.Failure{fsm.FailureStopped, fsm.FailureError, fsm.FailureExhausted, fsm.FailureCrashes,
+	for _, f := range []fsm.Failure{fsm.FailureDecided, fsm.FailureError, fsm.FailureExhausted, fsm.FailureCrashes,
 		fsm.FailureCancelled, fsm.FailureDeadline, fsm.FailureSkipped} {
 		m.failed.Add(ctx, 0, m.byFailure.of(string(f)))
 	}

@@ -78,7 +78,7 @@ func measure(t *testing.T) measured {
 	told.Unread(ctx, engine.UnreadEvent{Instance: start, Signals: map[string]int{"paid": 2}})
 	told.Fire(ctx, engine.FireEvent{Schedule: "nightly", Inserted: 2, Missed: 3, Skipped: 1, Late: time.Hour})
 	told.Step(ctx, engine.StepEvent{Instance: fsm.Info{Machine: "checkout", Step: "start"}, CutOff: fsm.ErrLeaseLost})
-	told.Step(ctx, engine.StepEvent{Instance: start, Outcome: fsm.OutcomeStop, Failure: fsm.FailureStopped, Took: time.Millisecond})
+	told.Step(ctx, engine.StepEvent{Instance: start, Outcome: fsm.OutcomeFail, Failure: fsm.FailureDecided, Took: time.Millisecond})
 	return m
 }
 
@@ -217,7 +217,7 @@ func TestValuesOfMetrics(t *testing.T) {
 	require.EqualValues(t, 1, total("gendurable.step.crashed"))
 	require.EqualValues(t, 1, total("gendurable.step.cut", keyMachine.String("checkout"), keyStep.String("start"), keyResult.String("lease_lost")))
 	require.EqualValues(t, 1, total("gendurable.step.zombies", keyMachine.String("checkout"), keyStep.String("start")))
-	for _, failure := range []fsm.Failure{fsm.FailureStopped, fsm.FailureCrashes, fsm.FailureDeadline, fsm.FailureCancelled} {
+	for _, failure := range []fsm.Failure{fsm.FailureDecided, fsm.FailureCrashes, fsm.FailureDeadline, fsm.FailureCancelled} {
 		require.EqualValues(t, 1, total("gendurable.instance.failed", keyFailure.String(string(failure))), failure)
 	}
 	require.GreaterOrEqual(t, total("gendurable.commit.size"), 8.)

@@ -256,7 +256,7 @@ func concerns(s *types.Signature) bool {
 func mentions(t types.Type) bool {
 	if path, name := named(t); path == fsmPath {
 		switch name {
-		case "Visit", "Outcome", "StepDef", "Transition", "Parking", "Joining", "Ending", "AnyVisit":
+		case "Visit", "Outcome", "StepDef", "NextOutcome", "AwaitOutcome", "ChildrenOutcome", "EndOutcome", "AnyVisit":
 			return true
 		}
 	}

@@ -30,7 +30,7 @@ func (u *unit) makesOutcome(e ast.Expr) bool {
 		return c.name == "InTx"
 	}
 	switch c.of {
-	case "Visit", "Transition", "Parking", "Joining", "Ending":
+	case "Visit", "NextOutcome", "AwaitOutcome", "ChildrenOutcome", "EndOutcome":
 		return c.path == fsmPath
 	}
 	return false

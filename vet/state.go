@@ -397,7 +397,7 @@ func (u *unit) carries(call *ast.CallExpr) ast.Expr {
 	case callee{fsmPath, "Visit", "Next"}, callee{fsmPath, "Visit", "Await"}, callee{fsmPath, "Visit", "ScheduleChildren"},
 		callee{fsmPath, "Visit", "ScheduleGraph"}, callee{fsmPath, "Visit", "Rejoin"}:
 		index = 1
-	case callee{fsmPath, "Visit", "Retry"}, callee{fsmPath, "Visit", "AgainWith"}, callee{fsmPath, "Ending", "With"}:
+	case callee{fsmPath, "Visit", "Retry"}, callee{fsmPath, "Visit", "AgainWith"}, callee{fsmPath, "EndOutcome", "With"}:
 		index = 0
 	}
 	if index < 0 || index >= len(call.Args) {

@@ -96,7 +96,7 @@ func (u *unit) waysOf(n ast.Node) (all []way) {
 		case callee{fsmPath, "Visit", "Next"}, callee{fsmPath, "Visit", "Await"}, callee{fsmPath, "Visit", "ScheduleChildren"},
 			callee{fsmPath, "Visit", "ScheduleGraph"}, callee{fsmPath, "Visit", "Rejoin"}:
 			all = append(all, way{call.Args[0], false})
-		case callee{fsmPath, "Ending", "Unless"}:
+		case callee{fsmPath, "EndOutcome", "Unless"}:
 			all = append(all, way{call.Args[0], true})
 		}
 		return true
@@ -232,7 +232,7 @@ func (u *unit) entered() (names []string, known bool) {
 			return
 		}
 		switch u.callee(call) {
-		case callee{fsmPath, "Spec", "Step"}, callee{fsmPath, "Ending", "Unless"}:
+		case callee{fsmPath, "Spec", "Step"}, callee{fsmPath, "EndOutcome", "Unless"}:
 			name, constant := u.text(call.Args[0])
 			names, known = append(names, name), known && constant
 		}

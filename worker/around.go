@@ -6,6 +6,7 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/around"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -22,8 +23,8 @@ func (p *process) surround(ctx context.Context, c *step.Claim,
 ) (*step.Commit, error) {
 	var out *step.Commit
 	var failed error
-	ctx, told := fsm.WithExecution(ctx, c)
-	info := fsm.InfoOf(c)
+	ctx, told := hidden.WithExecution(ctx, c)
+	info := hidden.InfoOf(c)
 	enter := func(ctx context.Context, layer Around, run func(context.Context) error) error {
 		return layer(ctx, info, run)
 	}

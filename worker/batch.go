@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -278,7 +278,7 @@ func (c *committer) unread(deleted []store.Unread, entries []store.Entry) {
 	}
 	for i := range entries {
 		if signals := byInstance[entries[i].Claim.ID]; signals != nil {
-			tell(c.base, c.process, c.hooks.unread, UnreadEvent{Instance: fsm.InfoOf(entries[i].Claim), Signals: signals})
+			tell(c.base, c.process, c.hooks.unread, UnreadEvent{Instance: hidden.InfoOf(entries[i].Claim), Signals: signals})
 		}
 	}
 }

@@ -87,7 +87,7 @@ func retrying(s *scene, attempts int) {
 	s.machine.MaxAttempts = attempts
 	s.machine.OnError = func(_ context.Context, c *step.Claim, err error) (*step.Commit, error) {
 		if attempts > 0 && c.Attempt+1 >= attempts {
-			return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(err), Failure: string(fsm.FailureExhausted)}, nil
+			return &step.Commit{Kind: step.Fail, Err: step.SanitizeError(err), Failure: string(fsm.FailureExhausted)}, nil
 		}
 		return &step.Commit{Kind: step.Retry, Err: step.SanitizeError(err), Delay: time.Second}, nil
 	}

@@ -70,7 +70,7 @@ func TestPoisonIsIsolated(t *testing.T) {
 		s.machine.OnError = func(_ context.Context, c *step.Claim, failed error) (*step.Commit, error) {
 			require.EqualValues(t, 37, c.ID)
 			handled = append(handled, failed)
-			return &step.Commit{Kind: step.Stop, Err: "handled", Failure: "stopped"}, nil
+			return &step.Commit{Kind: step.Fail, Err: "handled", Failure: "decided"}, nil
 		}
 		s.start()
 		s.ended(2 * time.Second)
@@ -101,7 +101,7 @@ func TestWhatIsRefusedTwiceFailsWithASafeText(t *testing.T) {
 		got := s.db.look(r.ID)
 		require.Equal(t, "error", got.failure)
 		require.Contains(t, got.err, "22P02")
-		require.Equal(t, []step.Kind{step.Stop}, got.outcomes)
+		require.Equal(t, []step.Kind{step.Fail}, got.outcomes)
 	})
 }
 
@@ -111,7 +111,7 @@ func TestAnOutcomeWaitsForOlderWorkers(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) {
 			t.Error("the handler was called")
-			return &step.Commit{Kind: step.Stop}, nil
+			return &step.Commit{Kind: step.Fail}, nil
 		}
 		s.change(func(w *weather) { w.older = true })
 		r := s.db.insert()

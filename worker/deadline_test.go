@@ -59,7 +59,7 @@ func TestAStepIsToldOfTheDeadline(t *testing.T) {
 		"again":    {&step.Commit{Kind: step.Again}, nil, string(fsm.FailureDeadline)},
 		"progress": {next(), nil, string(fsm.FailureDeadline)},
 		"done":     {done(), nil, ""},
-		"a stop":   {&step.Commit{Kind: step.Stop, Err: "no", Failure: string(fsm.FailureStopped)}, nil, string(fsm.FailureStopped)},
+		"a fail":   {&step.Commit{Kind: step.Fail, Err: "no", Failure: string(fsm.FailureDecided)}, nil, string(fsm.FailureDecided)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, 1, func(t *testing.T, s *scene) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/pace"
 )
 
@@ -63,7 +64,7 @@ const (
 // keeps its slot, and its claim as long as this process has it, and the fence decides about its
 // outcome.
 func (d *deadlines) zombie(f *flight) {
-	info, cause := fsm.InfoOf(f.beat), context.Cause(f.ctx)
+	info, cause := hidden.InfoOf(f.beat), context.Cause(f.ctx)
 	if cause == nil {
 		cause = fsm.ErrStepTimeout
 	}

@@ -10,7 +10,7 @@ import (
 type StepEvent struct {
 	Instance fsm.Info
 	Outcome  fsm.OutcomeKind // fsm.OutcomeNone if the claim was given back
-	Failure  fsm.Failure     // why the instance failed, if Outcome is fsm.OutcomeStop; otherwise ""
+	Failure  fsm.Failure     // why the instance failed, if Outcome is fsm.OutcomeFail; otherwise ""
 	Took     time.Duration   // duration of the step alone, without its handler and its commit
 	Err      error           // why the handler was called; nil if it was not
 	// CutOff is why the engine ended a run that had begun, before it had an outcome: fsm.ErrLeaseLost,
@@ -107,7 +107,7 @@ type PruneEvent struct {
 }
 
 // UnreadEvent says that signals were deleted that nobody had consumed, since their instance is
-// done. They were accepted before, so a sender may count on them: [fsm.Ending.Unless] keeps an
+// done. They were accepted before, so a sender may count on them: [fsm.EndOutcome.Unless] keeps an
 // instance from ending beside such a signal. The event of a commit whose answer is lost is missing.
 type UnreadEvent struct {
 	Instance fsm.Info

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
@@ -276,7 +277,7 @@ func (x *execution) stale() {
 	x.f.taken.Store(true)
 	x.log.Warn("an outcome came too late and changed nothing", slog.Int64("instance", c.ID), slog.String("machine", c.Machine),
 		slog.String("step", c.Step), slog.Int64("visit", c.Visit), slog.Int64("token", c.FencingToken))
-	tell(x.base, x.process, x.hooks.stale, StaleEvent{Instance: fsm.InfoOf(c)})
+	tell(x.base, x.process, x.hooks.stale, StaleEvent{Instance: hidden.InfoOf(c)})
 }
 
 // report calls the hooks about a visit. o is nil if the claim was given back.
@@ -284,7 +285,7 @@ func (x *execution) report(o *step.Commit) {
 	if len(x.hooks.step) == 0 {
 		return
 	}
-	e := StepEvent{Instance: fsm.InfoOf(x.f.claim), Took: x.took}
+	e := StepEvent{Instance: hidden.InfoOf(x.f.claim), Took: x.took}
 	if o != nil {
 		e.Outcome, e.Failure = o.Kind, fsm.Failure(o.Failure)
 	}

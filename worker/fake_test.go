@@ -302,7 +302,7 @@ func (db *fake) Commit(ctx context.Context, worker, mark string, entries []store
 		entries[i].Claim = &asSent
 		sent.ids = append(sent.ids, e.Claim.ID)
 		sent.bytes += e.Bytes()
-		if e.Claim.Parent != 0 && (e.Commit.Kind == step.Done || e.Commit.Kind == step.Stop) {
+		if e.Claim.Parent != 0 && (e.Commit.Kind == step.Done || e.Commit.Kind == step.Fail) {
 			sent.parents = append(sent.parents, e.Claim.Parent)
 		}
 	}
@@ -340,7 +340,7 @@ func (db *fake) Commit(ctx context.Context, worker, mark string, entries []store
 func (db *fake) apply(worker, mark string, e *store.Entry, slow bool, out *store.Committed) {
 	c, o, r := e.Claim, e.Commit, db.rows[e.Claim.ID]
 	parent := db.rows[c.Parent]
-	ends := o.Kind == step.Done || o.Kind == step.Stop
+	ends := o.Kind == step.Done || o.Kind == step.Fail
 	if !r.fence(c, worker) || r.Visit != c.Visit || r.mark == mark {
 		return
 	}
@@ -388,7 +388,7 @@ func (db *fake) apply(worker, mark string, e *store.Entry, slow bool, out *store
 		panic("no test rejoins")
 	case step.Done:
 		r.status = fsm.StatusDone
-	case step.Stop:
+	case step.Fail:
 		r.status, r.failure, r.err = fsm.StatusFailed, o.Failure, o.Err
 	}
 	if ends && parent != nil {
@@ -456,7 +456,7 @@ func (db *fake) Resolve(ctx context.Context, worker string, marks [][]string, en
 				out[r.ID] = store.Mine
 			case r.fence(e.Claim, worker) && r.Visit == e.Claim.Visit:
 				parent := db.rows[e.Claim.Parent]
-				joins := parent != nil && (e.Commit.Kind == step.Done || e.Commit.Kind == step.Stop)
+				joins := parent != nil && (e.Commit.Kind == step.Done || e.Commit.Kind == step.Fail)
 				if out[r.ID] = store.Current; wait == 0 && (r.locked() || r.busy || joins && parent.locked()) {
 					out[r.ID] = store.Held
 				}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -34,10 +35,10 @@ func look(err error) (f *failure) {
 			f = panicked(p)
 		}
 	}()
-	after, again := fsm.Snoozed(err)
+	after, again := hidden.Snoozed(err)
 	turned := false
 	if !again {
-		after, turned = fsm.ThrottledFor(err)
+		after, turned = hidden.ThrottledFor(err)
 	}
 	return &failure{err: err, safe: errors.New(step.SanitizeError(err)), passes: store.MayPass(err),
 		locked: store.IsLockTimeout(err), again: again, turned: turned, after: after}

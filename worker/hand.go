@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -285,12 +286,12 @@ func (t *Taken) flights() []*flight {
 }
 
 // Info identifies the step that was claimed, or the first of them.
-func (t *Taken) Info() fsm.Info { return fsm.InfoOf(t.f.beat) }
+func (t *Taken) Info() fsm.Info { return hidden.InfoOf(t.f.beat) }
 
 // Infos identifies all that was claimed, in the order in which a batch step gets it.
 func (t *Taken) Infos() (infos []fsm.Info) {
 	for _, f := range t.flights() {
-		infos = append(infos, fsm.InfoOf(f.beat))
+		infos = append(infos, hidden.InfoOf(f.beat))
 	}
 	return infos
 }

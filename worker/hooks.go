@@ -2,10 +2,8 @@ package worker
 
 import (
 	"context"
-	"log/slog"
 
-	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/survive"
 )
 
 // Hooks are functions that the engine calls after an event. Each gets one event, a struct, so that
@@ -97,25 +95,4 @@ func tell[E any](ctx context.Context, p *process, hooks []func(context.Context, 
 	}
 }
 
-func (p *process) survive(hook func()) { Survive(p.log, hook) }
-
-// Survive calls a hook on a goroutine of its own, since runtime.Goexit ends the goroutine that
-// calls it (T73), which would end a scheduler or a lane. It is for the engine's packages and
-// carries no promise of compatibility.
-func Survive(log *slog.Logger, hook func()) {
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		returned := false
-		defer func() {
-			if r := recover(); r != nil {
-				log.Error("a hook panicked", slog.String("panic", step.SanitizeError(&fsm.PanicError{Value: r})))
-			} else if !returned {
-				log.Error("a hook called runtime.Goexit")
-			}
-		}()
-		hook()
-		returned = true
-	}()
-	<-over
-}
+func (p *process) survive(hook func()) { survive.Hook(p.log, hook) }

@@ -66,7 +66,7 @@ func TestAStateThatCannotBeReadReachesTheHandler(t *testing.T) {
 		var failed error
 		s.machine.OnError = func(_ context.Context, c *step.Claim, err error) (*step.Commit, error) {
 			failed = err
-			return &step.Commit{Kind: step.Stop, Err: err.Error(), Failure: string(fsm.FailureError)}, nil
+			return &step.Commit{Kind: step.Fail, Err: err.Error(), Failure: string(fsm.FailureError)}, nil
 		}
 		s.db.weather.instead = func(verb, _ string, _ []int64) error {
 			if verb == "complete" {

@@ -42,7 +42,7 @@ func TestAStepThatDoesNotReturnIsAnError(t *testing.T) {
 				var failed error
 				s.machine.OnError = func(_ context.Context, _ *step.Claim, err error) (*step.Commit, error) {
 					failed = err
-					return &step.Commit{Kind: step.Stop, Failure: "stopped", Err: "handled"}, nil
+					return &step.Commit{Kind: step.Fail, Failure: "decided", Err: "handled"}, nil
 				}
 				s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) { crime(); return done(), nil }
 				r := s.db.insert()

@@ -258,7 +258,7 @@ func TestAHandlerOfARefusedOutcomeWaitsForASlot(t *testing.T) {
 		s.machine.OnError = func(ctx context.Context, _ *step.Claim, _ error) (*step.Commit, error) {
 			inside(ctx)
 			handlers.Add(1)
-			return &step.Commit{Kind: step.Stop, Err: "handled", Failure: "stopped"}, nil
+			return &step.Commit{Kind: step.Fail, Err: "handled", Failure: "decided"}, nil
 		}
 		for range 30 {
 			s.db.insert()

@@ -66,7 +66,7 @@ func newScene(t *testing.T, slots int) *scene {
 	s := &scene{t: t, db: newFake(), journal: &journal{}}
 	s.witness = newWitness(s)
 	s.machine = step.Machine{Name: "m", Version: 1, Queue: "q", Initial: "s", OnError: func(_ context.Context, _ *step.Claim, err error) (*step.Commit, error) {
-		return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(err), Failure: string(fsm.FailureStopped)}, nil
+		return &step.Commit{Kind: step.Fail, Err: step.SanitizeError(err), Failure: string(fsm.FailureDecided)}, nil
 	}}
 	s.config = Config{
 		Env: &step.Env{Limits: step.Limits{}.WithDefaults()}, Queues: map[string]Queue{"q": usual(slots)},

@@ -287,7 +287,7 @@ func (st *storm) handle(_ context.Context, c *step.Claim, failed error) (*step.C
 	case 2:
 		return &step.Commit{Kind: step.Retry, State: []byte(`"` + poison + `"`)}, nil
 	case 3:
-		return &step.Commit{Kind: step.Stop, Err: failed.Error(), Failure: string(fsm.FailureStopped)}, nil
+		return &step.Commit{Kind: step.Fail, Err: failed.Error(), Failure: string(fsm.FailureDecided)}, nil
 	}
 	return &step.Commit{Kind: step.Retry, Delay: time.Second, Err: step.SanitizeError(failed)}, nil
 }
@@ -301,7 +301,7 @@ func (st *storm) judge() {
 		if !st.rough {
 			require.Zero(st.t, r.Crashes, "instance %d lost its worker, which nothing in this weather explains", id)
 		}
-		ends := slices.IndexFunc(r.outcomes, func(k step.Kind) bool { return k == step.Done || k == step.Stop })
+		ends := slices.IndexFunc(r.outcomes, func(k step.Kind) bool { return k == step.Done || k == step.Fail })
 		if ends < 0 && r.failure == string(fsm.FailureDeadline) {
 			require.False(st.t, r.Deadline.IsZero() || r.Deadline.After(time.Now()), "instance %d is failed by a deadline that is none", id)
 			continue

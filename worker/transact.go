@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
@@ -91,7 +92,7 @@ func (x *execution) transact(o *step.Commit) turn {
 // within calls the function like a step: guarded, and under the step's timeout, which begins anew.
 func (x *execution) within(o *step.Commit, tx any) (e store.Entry, failed *failure, expired error) {
 	called := x.since()
-	ctx := fsm.WithClaim(x.f.ctx, x.f.claim)
+	ctx := hidden.WithClaim(x.f.ctx, x.f.claim)
 	if limit := x.m.Steps[x.f.claim.Step].Timeout; limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fsm.ErrStepTimeout)

@@ -33,7 +33,7 @@ func handled(s *scene) (calls *int, last *error) {
 	calls, last = new(int), new(error)
 	s.machine.OnError = func(_ context.Context, _ *step.Claim, err error) (*step.Commit, error) {
 		*calls, *last = *calls+1, err
-		return &step.Commit{Kind: step.Stop, Failure: "stopped", Err: "handled"}, nil
+		return &step.Commit{Kind: step.Fail, Failure: "decided", Err: "handled"}, nil
 	}
 	return calls, last
 }

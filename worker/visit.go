@@ -92,7 +92,7 @@ func (x *execution) decide() *step.Commit {
 	if x.f.expired() {
 		return x.overdue(x.failed)
 	}
-	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(x.failed.safe), Failure: string(fsm.FailureError)}
+	return &step.Commit{Kind: step.Fail, Err: step.SanitizeError(x.failed.safe), Failure: string(fsm.FailureError)}
 }
 
 // begins reports whether the step begins. Otherwise it returns the outcome that the visit has
@@ -130,7 +130,7 @@ func (x *execution) overdue(failed *failure) *step.Commit {
 	if failed != nil {
 		why = fmt.Errorf("%w: %w", why, failed.safe)
 	}
-	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(why), Failure: string(fsm.FailureDeadline)}
+	return &step.Commit{Kind: step.Fail, Err: step.SanitizeError(why), Failure: string(fsm.FailureDeadline)}
 }
 
 // bound fails a claim that exceeds a limit before its step runs. A reaper that did not know the
@@ -141,11 +141,11 @@ func (x *execution) bound() *step.Commit {
 		return x.overdue(nil)
 	}
 	if m := x.m.CrashLimit; m > 0 && c.Crashes > m {
-		return &step.Commit{Kind: step.Stop, Failure: string(fsm.FailureCrashes),
+		return &step.Commit{Kind: step.Fail, Failure: string(fsm.FailureCrashes),
 			Err: fmt.Sprintf("lost its worker %d times at step %s: over the crash limit of %d", c.Crashes, c.Step, m)}
 	}
 	if m := x.m.MaxAttempts; m > 0 && c.Attempt >= m {
-		return &step.Commit{Kind: step.Stop, Failure: string(fsm.FailureExhausted),
+		return &step.Commit{Kind: step.Fail, Failure: string(fsm.FailureExhausted),
 			Err: fmt.Sprintf("step %s has run %d times, crashes included: over its %d attempts", c.Step, c.Attempt, m)}
 	}
 	return nil
@@ -162,7 +162,7 @@ func (x *execution) step() (*step.Commit, error) {
 		return nil, err
 	}
 	if c.Skip != "" { // a node whose edges are not met: nothing of the host's runs
-		return &step.Commit{Kind: step.Stop, Failure: string(fsm.FailureSkipped), Err: c.Skip}, nil
+		return &step.Commit{Kind: step.Fail, Failure: string(fsm.FailureSkipped), Err: c.Skip}, nil
 	}
 	if c.Ungrouped != nil {
 		return nil, c.Ungrouped
@@ -246,7 +246,7 @@ func (x *execution) refuse(err error) *step.Commit {
 			failed = x.failed.and("; then: ", failed)
 		}
 		x.final = true
-		return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(failed.safe), Failure: string(fsm.FailureError)}
+		return &step.Commit{Kind: step.Fail, Err: step.SanitizeError(failed.safe), Failure: string(fsm.FailureError)}
 	}
 	x.refused = true
 	x.phase, x.failed = failing, known(&fsm.OutcomeError{Field: "commit", Err: err})

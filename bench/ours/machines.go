@@ -130,7 +130,7 @@ func ParentMachine(ran func()) fsm.Definition {
 		fsm.Step("join", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 			ran()
 			if n := len(Noop.Children(v)); n != v.State.N {
-				return v.Stop(fmt.Errorf("%d of %d children joined", n, v.State.N)), nil
+				return v.Fail(fmt.Errorf("%d of %d children joined", n, v.State.N)), nil
 			}
 			return v.Done(Result{OK: true}), nil
 		}).To())
@@ -144,7 +144,7 @@ var (
 
 // AssemblyMachine has so many votes, of which it needs some by the policy of join. It calls joined
 // when the joining step begins.
-func AssemblyMachine(votes, needed int, join func(*fsm.Joining) *fsm.Joining, joined func()) fsm.Definition {
+func AssemblyMachine(votes, needed int, join func(*fsm.ChildrenOutcome) *fsm.ChildrenOutcome, joined func()) fsm.Definition {
 	return Assembly.Define(
 		fsm.Step("call", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 			children := make([]fsm.Spec, votes)
@@ -215,7 +215,7 @@ func RootMachine(ran func()) fsm.Definition {
 		fsm.Step("join", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 			ran()
 			if n := len(Noop.Children(v)); n != v.State.N {
-				return v.Stop(fmt.Errorf("%d of %d nodes joined", n, v.State.N)), nil
+				return v.Fail(fmt.Errorf("%d of %d nodes joined", n, v.State.N)), nil
 			}
 			return v.Done(Result{OK: true}), nil
 		}).To())

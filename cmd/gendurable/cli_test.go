@@ -65,7 +65,7 @@ func TestBadValues(t *testing.T) {
 	h := newHost(t)
 	for text, args := range map[string][]string{
 		"--status: there is no \"gone\"; there are runnable":     {"instance", "list", "--status", "done,gone"},
-		"--failure: there is no \"bad luck\"; there are stopped": {"instance", "cancel", "--failure", "bad luck"},
+		"--failure: there is no \"bad luck\"; there are decided": {"instance", "cancel", "--failure", "bad luck"},
 		"--parent: \"me\" is no id":                              {"instance", "list", "--parent", "me"},
 		"--since: \"yesterday\" is neither":                      {"instance", "list", "--since", "yesterday"},
 		"After: damaged":                                         {"instance", "list", "--after", "nonsense"},

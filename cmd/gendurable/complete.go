@@ -75,7 +75,7 @@ var values = map[string]func() []string{
 		return out
 	},
 	"failure": func() []string {
-		return []string{string(fsm.FailureStopped), string(fsm.FailureError), string(fsm.FailureExhausted), string(fsm.FailureCrashes),
+		return []string{string(fsm.FailureDecided), string(fsm.FailureError), string(fsm.FailureExhausted), string(fsm.FailureCrashes),
 			string(fsm.FailureCancelled), string(fsm.FailureDeadline), string(fsm.FailureSkipped)}
 	},
 }

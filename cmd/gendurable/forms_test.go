@@ -19,11 +19,11 @@ func TestFormsAsJSON(t *testing.T) {
 	key, tenant, boom := "order:7", "tenant", "boom"
 	row := &ent.Instance{
 		ID: 7, CorrelationKey: &key, Machine: "checkout", Version: 2, Step: "pay", Status: fsm.StatusFailed, Paused: true, Queue: "mail", Priority: 3,
-		PartitionKey: &tenant, Visit: 4, Attempt: 5, Crashes: 6, Failure: fsm.FailureStopped, LastError: &boom, EligibleAt: at, InsertedAt: at,
+		PartitionKey: &tenant, Visit: 4, Attempt: 5, Crashes: 6, Failure: fsm.FailureDecided, LastError: &boom, EligibleAt: at, InsertedAt: at,
 		FinishedAt: &at, Deadline: &at, Labels: map[string]string{"a": "b"}, Progress: json.RawMessage(`{"p":1}`), State: json.RawMessage(`"secret"`),
 	}
 	const head = `{"id":7,"key":"order:7","machine":"checkout","version":2,"step":"pay","status":"failed","paused":true,"queue":"mail","priority":3,` +
-		`"partition_key":"tenant","visit":4,"attempt":5,"crashes":6,"failure":"stopped","last_error":"boom","eligible_at":"2026-01-02T03:04:05Z",` +
+		`"partition_key":"tenant","visit":4,"attempt":5,"crashes":6,"failure":"decided","last_error":"boom","eligible_at":"2026-01-02T03:04:05Z",` +
 		`"inserted_at":"2026-01-02T03:04:05Z","finished_at":"2026-01-02T03:04:05Z","deadline":"2026-01-02T03:04:05Z","labels":{"a":"b"},"progress":{"p":1}`
 	const bare = `{"id":8,"machine":"m","version":1,"step":"s","status":"runnable","paused":false,"queue":"q","priority":0,"visit":0,"attempt":0,"crashes":0,` +
 		`"eligible_at":"0001-01-01T00:00:00Z","inserted_at":"0001-01-01T00:00:00Z","finished_at":null,"deadline":null`
@@ -42,7 +42,7 @@ func TestFormsAsJSON(t *testing.T) {
 	}
 	require.Equal(t, summarizeRow(row), summarize(&fsm.RawInstance{
 		ID: 7, Key: "order:7", Machine: "checkout", Version: 2, Step: "pay", Status: fsm.StatusFailed, Paused: true, Queue: "mail", Priority: 3,
-		PartitionKey: "tenant", Visit: 4, Attempt: 5, Crashes: 6, Failure: fsm.FailureStopped, LastError: "boom", EligibleAt: at, InsertedAt: at,
+		PartitionKey: "tenant", Visit: 4, Attempt: 5, Crashes: 6, Failure: fsm.FailureDecided, LastError: "boom", EligibleAt: at, InsertedAt: at,
 		FinishedAt: at, Deadline: at, Labels: map[string]string{"a": "b"}, Progress: json.RawMessage(`{"p":1}`),
 	}))
 }

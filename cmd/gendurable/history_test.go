@@ -11,10 +11,10 @@ func TestHistory(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.exec(`INSERT INTO gendurable.history (at, instance, visit, kind, fsm, fsm_version, step, to_step, attempt, waited, took, failure, error, diff)
-		SELECT now() - interval '1 min' + n * interval '1 s', 7, n, CASE WHEN n < 2 THEN 'next' ELSE 'stop' END, 'order', 1, 's' || n,
-		CASE WHEN n < 2 THEN 's' || n + 1 END, 0, 3000000, 1500, CASE WHEN n = 2 THEN 'stopped' END, CASE WHEN n = 2 THEN 'no more' END, '{"a": 1}'
+		SELECT now() - interval '1 min' + n * interval '1 s', 7, n, CASE WHEN n < 2 THEN 'next' ELSE 'fail' END, 'order', 1, 's' || n,
+		CASE WHEN n < 2 THEN 's' || n + 1 END, 0, 3000000, 1500, CASE WHEN n = 2 THEN 'decided' END, CASE WHEN n = 2 THEN 'no more' END, '{"a": 1}'
 		FROM generate_series(0, 2) n`)
-	h.run("instance", "history", "7").is(codeDone).says("next", "s0", "s1", "3s", "1ms", `{"a": 1}`, "stop", "s2", "stopped; no more")
+	h.run("instance", "history", "7").is(codeDone).says("next", "s0", "s1", "3s", "1ms", `{"a": 1}`, "fail", "s2", "decided; no more")
 	got := read[told](h.run("instance", "history", "7", "--limit", "2", "--json").is(codeDone))
 	require.Len(t, got.Transitions, 2)
 	require.True(t, got.More)
@@ -25,8 +25,8 @@ func TestHistory(t *testing.T) {
 	h.run("instance", "history", fmt.Sprint(id)).is(codeDone).says("nothing is recorded")
 
 	h.run("machine", "times", "order").is(codeDone).says("STEP", "s0", "1.5ms", "3s", "s1", "s2")
-	h.run("machine", "failures", "order", "--since", "1h").is(codeDone).says("s2", "stop", "stopped", "no more")
-	h.run("machine", "edges", "order", "--version", "1").is(codeDone).says("s0", "s1", "next", "s1", "s2", "next", "s2", "(end)", "stop")
+	h.run("machine", "failures", "order", "--since", "1h").is(codeDone).says("s2", "fail", "decided", "no more")
+	h.run("machine", "edges", "order", "--version", "1").is(codeDone).says("s0", "s1", "next", "s1", "s2", "next", "s2", "(end)", "fail")
 	h.run("machine", "edges", "order", "--since", "1000h").is(codeUsage).complains("at most 744h")
 }
 

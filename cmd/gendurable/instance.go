@@ -48,7 +48,7 @@ type filter struct {
 	Step      string            `help:"Only those in this step."                                                                                                                    placeholder:"NAME"`
 	Queue     string            `help:"Only those in this queue."                                                                                                                   placeholder:"NAME"`
 	Status    []string          `help:"Only those in one of these statuses: runnable, executing, awaiting_signal, awaiting_children, done, failed."                                 placeholder:"STATUS"`
-	Failure   []string          `help:"Only those that failed in one of these ways: stopped, error, exhausted, crashes, cancelled, deadline, skipped."                              placeholder:"FAILURE"`
+	Failure   []string          `help:"Only those that failed in one of these ways: decided, error, exhausted, crashes, cancelled, deadline, skipped."                              placeholder:"FAILURE"`
 	KeyPrefix string            `help:"Only those whose correlation key begins with this text."                                                                                     placeholder:"TEXT"`
 	Label     map[string]string `help:"Only those with this label; repeatable."                                                                                                     mapsep:"none"         placeholder:"NAME=VALUE"`
 	Partition string            `help:"Only those with this partition key."                                                                                                         placeholder:"KEY"`

@@ -155,7 +155,7 @@ func TestInstanceWhyAndWait(t *testing.T) {
 	unpaid := h.insert(2)
 	h.stdin = "0\n"
 	h.run("instance", "signal", fmt.Sprint(unpaid), "paid", "-").is(codeDone).says("delivered to instance")
-	h.run("instance", "wait", fmt.Sprint(unpaid)).is(codeUnmet).says("failed (stopped)", "context canceled")
+	h.run("instance", "wait", fmt.Sprint(unpaid)).is(codeUnmet).says("failed (decided)", "context canceled")
 }
 
 func TestInstanceSignalTwice(t *testing.T) {

@@ -78,7 +78,7 @@ func TestFailuresAndOverview(t *testing.T) {
 	for _, verb := range []string{"list", "retry"} {
 		h.run("instance", verb, "--status", "running").is(codeUsage).
 			complains(`--status: there is no "running"; there are runnable, executing, awaiting_signal, awaiting_children, done, failed`)
-		h.run("instance", verb, "--failure", "timeout").is(codeUsage).complains("there are stopped, error, exhausted, crashes, cancelled, deadline")
+		h.run("instance", verb, "--failure", "timeout").is(codeUsage).complains("there are decided, error, exhausted, crashes, cancelled, deadline")
 	}
 
 	found := read[engine.Failures](h.run("failures", "--json").is(codeDone))

@@ -148,7 +148,7 @@ func (h *host) work() {
 		fsm.Step("ship", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 			cents, _, err := paid.First(v)
 			if err == nil && cents < 1 {
-				return v.Stop(context.Canceled), nil
+				return v.Fail(context.Canceled), nil
 			}
 			return v.Done("shipped"), err
 		}).To(),

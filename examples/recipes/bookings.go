@@ -56,5 +56,5 @@ func booked(_ context.Context, v *fsm.Visit[Journey, fsm.None]) (fsm.Outcome, er
 }
 
 func undone(_ context.Context, v *fsm.Visit[Journey, fsm.None]) (fsm.Outcome, error) {
-	return v.Stop(errors.New("undone: " + v.State.Why)), nil
+	return v.Fail(errors.New("undone: " + v.State.Why)), nil
 }

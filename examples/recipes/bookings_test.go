@@ -36,7 +36,7 @@ func TestAJourneyIsBookedAsAWholeOrUndone(t *testing.T) {
 	parts := []string{"flight", "hotel without rooms", "car"}
 	broken := insert(t, kit, Journeys.New(Journey{Parts: parts}))
 	durabletest.RequireDrain(t, kit)
-	durabletest.RequireFailed(t, kit, broken, fsm.FailureStopped, "undone: hotel without rooms")
+	durabletest.RequireFailed(t, kit, broken, fsm.FailureDecided, "undone: hotel without rooms")
 	slices.Sort(refunded)
 	slices.Sort(parts)
 	require.Equal(t, parts, refunded, "also what may have been booked before it was cancelled")

@@ -40,7 +40,7 @@ func deliver() fsm.Definition {
 		}).To("check"),
 		fsm.Step("check", func(_ context.Context, v *fsm.Visit[Parcel, string]) (fsm.Outcome, error) {
 			if v.State.Price.Cents == 0 {
-				return v.Stop(errors.New("a parcel without a price")), nil
+				return v.Fail(errors.New("a parcel without a price")), nil
 			}
 			return v.Next("settle", v.State), nil
 		}).To("settle"),

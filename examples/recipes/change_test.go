@@ -49,7 +49,7 @@ func TestAStateIsMendedByHand(t *testing.T) {
 	kit := kitWith(t, "", deliver())
 	id := insert(t, kit, Deliver.New(Parcel{Item: "lamp", Price: Price{Currency: "EUR"}}))
 	durabletest.RequireDrain(t, kit)
-	durabletest.RequireFailed(t, kit, id, fsm.FailureStopped, "a parcel without a price")
+	durabletest.RequireFailed(t, kit, id, fsm.FailureDecided, "a parcel without a price")
 	seen, err := Deliver.Get(t.Context(), kit.Engine, id)
 	require.NoError(t, err)
 	require.NoError(t, reprice(t.Context(), kit.Engine, seen, 3000))

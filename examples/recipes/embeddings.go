@@ -45,7 +45,7 @@ func (m embedding) start(ctx context.Context, visits []*fsm.Visit[Document, fsm.
 	outcomes := make([]fsm.Outcome, len(visits))
 	for i, v := range visits {
 		if vectors[i] == nil {
-			outcomes[i] = v.Fail(fsm.Permanent(errors.New("refused by the model"))) // this one alone
+			outcomes[i] = v.Raise(fsm.Permanent(errors.New("refused by the model"))) // this one alone
 			continue
 		}
 		state := v.State

@@ -76,7 +76,7 @@ func cast(_ context.Context, v *fsm.Visit[Ballot, string]) (fsm.Outcome, error) 
 	case err != nil:
 		return nil, err
 	case !agrees:
-		return v.Stop(errors.New("does not agree")), nil
+		return v.Fail(errors.New("does not agree")), nil
 	}
 	return v.Done(v.State.Person), nil
 }

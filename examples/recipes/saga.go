@@ -45,7 +45,7 @@ func (m booking) take(what, next string) fsm.StepFunc[Trip, fsm.None] {
 func (m booking) undo(ctx context.Context, v *fsm.Visit[Trip, fsm.None]) (fsm.Outcome, error) {
 	last := len(v.State.Booked) - 1
 	if last < 0 {
-		return v.Stop(errors.New("undone: " + v.State.Why)), nil
+		return v.Fail(errors.New("undone: " + v.State.Why)), nil
 	}
 	what := v.State.Booked[last]
 	if err := m.cancel(ctx, what, v.State.Customer, v.IdempotencyKey("cancel "+what)); err != nil {

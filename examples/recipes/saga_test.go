@@ -53,7 +53,7 @@ func TestATripIsBookedOrUndone(t *testing.T) {
 			if test.refuses == nil {
 				durabletest.RequireDone(t, kit, Booking, id)
 			} else {
-				durabletest.RequireFailed(t, kit, id, fsm.FailureStopped, "undone: ")
+				durabletest.RequireFailed(t, kit, id, fsm.FailureDecided, "undone: ")
 			}
 			require.Equal(t, test.calls, a.calls)
 			require.Len(t, a.keys, test.keys, "one for each effect, the same for each attempt")
@@ -73,6 +73,6 @@ func TestATripIsUndoneHoweverLongItTakes(t *testing.T) {
 	require.Greater(t, len(a.calls), 5*hours)
 	delete(a.refuses, "cancel flight")
 	durabletest.RequireAdvance(t, kit, time.Hour)
-	durabletest.RequireFailed(t, kit, id, fsm.FailureStopped, "undone: full")
+	durabletest.RequireFailed(t, kit, id, fsm.FailureDecided, "undone: full")
 	require.Len(t, a.keys, 4)
 }

@@ -15,7 +15,7 @@ import (
 // These are the ways in which an error's text gets into last_error.
 const (
 	returned = iota // as the step's error, past the default handler
-	stopping        // as the reason of a Stop
+	stopping        // as the reason of a Fail
 	panicked        // as the value of a panic
 	giveUp          // as the last error of a policy
 	faults
@@ -57,7 +57,7 @@ func FuzzErrorText(f *testing.F) {
 			}
 			switch failed := errors.New(p.bad.text); p.bad.kind {
 			case stopping:
-				return v.Stop(failed), nil
+				return v.Fail(failed), nil
 			case panicked:
 				panic(p.bad.text) //nolint:forbidigo // on purpose
 			case giveUp:

@@ -170,7 +170,7 @@ func (r *rig) vessel() fsm.Definition {
 		if unplanned == nil {
 			p.fail(err)
 		}
-		return v.Stop(err), unplanned
+		return v.Fail(err), unplanned
 	})
 }
 
@@ -196,7 +196,7 @@ func (x *trial) refusedEverywhere(raw json.RawMessage) {
 		key, p := x.put(input{kind: uint8(kind), state: raw}) //nolint:gosec // three
 		id, err := x.insert(vessel.New(json.RawMessage("{}")).Step("offer").Key(key))
 		require.NoError(x.t, err)
-		require.Equal(x.t, fsm.FailureStopped, x.ended(id).Failure)
+		require.Equal(x.t, fsm.FailureDecided, x.ended(id).Failure)
 		require.Len(x.t, p.failed(), 1)
 		outcome, ok := errors.AsType[*fsm.OutcomeError](p.failed()[0])
 		require.True(x.t, ok, "%v", p.failed())

@@ -27,7 +27,7 @@ const (
 	await
 	spawn
 	done
-	stop
+	fail
 	kinds
 )
 
@@ -117,7 +117,7 @@ func seedOutcomes(f *testing.F) {
 	for _, text := range []string{"", "a\x00b", "\xff", strings.Repeat("é", 5_000)} {
 		add(retryBy, "", good, text, 0, 0, "", 0, 3, 0)
 		add(retryBy, "", good, text, 0, 0, "", 0, 3, permanent)
-		add(stop, "", good, text, 0, 0, "", 0, 0, 0)
+		add(fail, "", good, text, 0, 0, "", 0, 0, 0)
 	}
 	add(next, "", good, "", 1, 1, "", 0, 0, toTheEnd|withDelay|withTime)
 	add(next, "", good, "", 0, time.Now().Add(time.Hour).Unix(), "", 0, 0, toTheEnd|withTime)
@@ -205,7 +205,7 @@ func (r *rig) unruly() fsm.Definition {
 		case p.bad.flags&handlerOut != 0:
 			return nil, errors.New(p.bad.text)
 		default:
-			return v.Stop(err), nil
+			return v.Fail(err), nil
 		}
 	})
 }
@@ -266,7 +266,7 @@ func (b *input) outcome(v *parcel) fsm.Outcome {
 	case done:
 		return v.Done(b.state)
 	default:
-		return v.Stop(errors.New(b.text))
+		return v.Fail(errors.New(b.text))
 	}
 }
 
@@ -353,7 +353,7 @@ func (b *input) fault() error {
 			return errors.New("delay")
 		}
 		return nil
-	case retryBy, done, stop:
+	case retryBy, done, fail:
 		return nil
 	}
 	if b.to != "start" && b.to != "end" {
@@ -416,7 +416,7 @@ func (x *trial) refused(p *plan, i fsm.RawInstance, failures []error) {
 		require.Equal(x.t, fsm.FailureError, i.Failure)
 		require.Equal(x.t, storable(wrong.Error()+"; its handler: "+p.bad.text), i.LastError)
 	default:
-		require.Equal(x.t, fsm.FailureStopped, i.Failure)
+		require.Equal(x.t, fsm.FailureDecided, i.Failure)
 		require.Equal(x.t, storable(wrong.Error()), i.LastError)
 	}
 }
@@ -431,8 +431,8 @@ func (x *trial) accepted(p *plan, i fsm.RawInstance, began time.Time) {
 		requireSameJSON(x.t, b.state, i.Result, "result")
 		require.JSONEq(x.t, `"as inserted"`, string(i.State))
 		return
-	case stop:
-		require.Equal(x.t, fsm.FailureStopped, i.Failure)
+	case fail:
+		require.Equal(x.t, fsm.FailureDecided, i.Failure)
 		require.Equal(x.t, storable(b.text), i.LastError)
 		return
 	case retryBy:

@@ -97,7 +97,7 @@ func seed(text, document func(bad string)) {
 // failure of the instance.
 func FuzzStoreCommit(f *testing.F) {
 	sample := seeds(f)
-	kinds := []step.Kind{step.Next, step.Retry, step.Await, step.Children, step.Done, step.Stop, step.Again, step.Rejoin}
+	kinds := []step.Kind{step.Next, step.Retry, step.Await, step.Children, step.Done, step.Fail, step.Again, step.Rejoin}
 	add := func(kind step.Kind, to, raw, text, failure, name string) {
 		sample(uint8(slices.Index(kinds, kind)), to, []byte(raw), text, failure, name) //nolint:gosec // eight
 	}
@@ -107,8 +107,8 @@ func FuzzStoreCommit(f *testing.F) {
 		add(step.Await, "end", "{}", "", "", text)
 		add(step.Children, "end", "{}", text, "", "m")
 		add(step.Children, "end", "{}", "", "", text)
-		add(step.Stop, "", "", text, "error", "")
-		add(step.Stop, "", "", "", text, "")
+		add(step.Fail, "", "", text, "error", "")
+		add(step.Fail, "", "", "", text, "")
 	}, func(document string) {
 		add(step.Next, "end", document, "", "", "")
 		add(step.Done, "", document, "", "", "")
@@ -136,7 +136,7 @@ func FuzzStoreCommit(f *testing.F) {
 			o.Step, o.State, o.Err, o.Join = to, raw, "", &step.Join{Names: []string{name}}
 		case step.Done:
 			o.Result, o.Err = raw, ""
-		case step.Stop:
+		case step.Fail:
 			o.Failure = failure
 		}
 		fine := &step.Commit{Kind: step.Done, Result: []byte(`"fine"`)}
@@ -146,7 +146,7 @@ func FuzzStoreCommit(f *testing.F) {
 			require.Equal(t, store.FaultData, store.Classify(err), "%v", err)
 			require.False(t, store.Unknown(err), "%v", err)
 			require.Equal(t, before, s.everything(t))
-			safe := &step.Commit{Kind: step.Stop, Err: step.SanitizeError(errors.New(text)), Failure: "error"}
+			safe := &step.Commit{Kind: step.Fail, Err: step.SanitizeError(errors.New(text)), Failure: "error"}
 			for _, alone := range []store.Entry{{Claim: good, Commit: fine}, {Claim: bad, Commit: safe}} {
 				done, err := s.Commit(t.Context(), self, uuid.NewString(), []store.Entry{alone}, 0)
 				require.NoError(t, err)

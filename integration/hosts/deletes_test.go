@@ -308,7 +308,7 @@ func TestDeleteThatRefusesBesideOutcomeAndRetry(t *testing.T) {
 	s.reaches(*i.InstanceID, fsm.StatusAwaitingSignal)
 	other, err := s.pool.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = other.Exec(t.Context(), `UPDATE gendurable.gen_durable SET status = 'failed', failure = 'stopped', finished_at = now() WHERE id = $1`, *i.InstanceID)
+	_, err = other.Exec(t.Context(), `UPDATE gendurable.gen_durable SET status = 'failed', failure = 'decided', finished_at = now() WHERE id = $1`, *i.InstanceID)
 	require.NoError(t, err)
 	deleted := make(chan error, 1)
 	go func() { deleted <- client.Invoice.DeleteOne(i).ExecWith(t.Context(), s.eng) }()

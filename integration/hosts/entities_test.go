@@ -427,7 +427,7 @@ func TestHasInstance(t *testing.T) {
 			require.NoError(t, err)
 			return found
 		}
-		failed := order.HasInstanceWith(s.eng, instance.StatusEQ(fsm.StatusFailed), instance.Failure(fsm.FailureStopped))
+		failed := order.HasInstanceWith(s.eng, instance.StatusEQ(fsm.StatusFailed), instance.Failure(fsm.FailureDecided))
 		require.Equal(t, []int64{1}, ids(client.Order.Query().Where(failed)))
 		require.Equal(t, []int64{0, 2, 3, 4}, ids(client.Order.Query().Where(order.Not(failed))))
 		require.Equal(t, []int64{1, 2}, ids(client.Order.Query().Where(order.Or(failed, order.HasInstanceWith(s.eng, instance.StatusEQ(fsm.StatusDone))))))
@@ -468,7 +468,7 @@ func TestPlansAcrossEntitiesAndInstances(t *testing.T) {
 	_, err := s.pool.Exec(t.Context(), `
 		INSERT INTO gendurable.gen_durable (fsm, step, status, state, finished_at, failure, correlation_key, correlation_scope)
 		SELECT 'checkout', 'start', CASE WHEN n % 1000 = 0 THEN 'failed' ELSE 'done' END::gendurable.durable_status, '{}',
-			now() - n * interval '1 s', CASE WHEN n % 1000 = 0 THEN 'stopped' END, 'order:' || n,
+			now() - n * interval '1 s', CASE WHEN n % 1000 = 0 THEN 'decided' END, 'order:' || n,
 			'{runnable,executing,awaiting_signal,awaiting_children,done,failed}'
 		FROM generate_series(1, `+strconv.Itoa(many)+`) n;
 		INSERT INTO orders (customer, cents, instance_id)
@@ -482,7 +482,7 @@ func TestPlansAcrossEntitiesAndInstances(t *testing.T) {
 		require.NotContains(t, plan, "Seq Scan")
 		require.Contains(t, plan, want)
 	}
-	stopped := order.HasInstanceWith(s.eng, instance.StatusEQ(fsm.StatusFailed), instance.Failure(fsm.FailureStopped))
+	stopped := order.HasInstanceWith(s.eng, instance.StatusEQ(fsm.StatusFailed), instance.Failure(fsm.FailureDecided))
 	_, err = client.Order.Query().Where(order.Customer("customer 1000"), stopped).All(t.Context())
 	require.NoError(t, err)
 	indexed("gen_durable_pkey")

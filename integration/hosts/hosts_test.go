@@ -52,7 +52,7 @@ func newShop(t *testing.T) *shop {
 		fsm.Step("settle", func(_ context.Context, v *fsm.Visit[cart, int64]) (fsm.Outcome, error) {
 			cents, _, err := paid.First(v)
 			if err == nil && cents < v.State.Cents {
-				return v.Stop(errors.New("too little")), nil
+				return v.Fail(errors.New("too little")), nil
 			}
 			return v.Done(cents), err
 		}))
@@ -284,7 +284,7 @@ func TestEntitiesPointAtTheirInstances(t *testing.T) {
 				require.NoError(t, err)
 				return found
 			}
-			failed := s.eng.HasInstance(order.FieldInstanceID, instance.StatusEQ(fsm.StatusFailed), instance.Failure(fsm.FailureStopped))
+			failed := s.eng.HasInstance(order.FieldInstanceID, instance.StatusEQ(fsm.StatusFailed), instance.Failure(fsm.FailureDecided))
 			require.Equal(t, []int64{1}, ids(client.Order.Query().Where(failed)))
 			require.Empty(t, ids(client.Order.Query().Where(failed, order.Customer("bob"))))
 			require.Equal(t, []int64{0, 2, 3}, ids(client.Order.Query().Where(order.Not(failed))))

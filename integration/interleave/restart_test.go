@@ -79,7 +79,7 @@ func failing(name, root string) world {
 		return &step.Claim{ID: id, Token: token, Step: "s", Queue: "default", Parent: parentID, ParentRound: 1, Depth: 1, Node: name}
 	}
 	b, d := claim(siblingID, 12, "b"), claim(strangerID, 15, "d")
-	skip := entry(d, step.Commit{Kind: step.Stop, Err: "skipped", Failure: "skipped"})
+	skip := entry(d, step.Commit{Kind: step.Fail, Err: "skipped", Failure: "skipped"})
 	return world{name: name, setup: overdue(setup, followerID), only: func(v verb) bool { return v.family == "restart" }, verbs: []verb{
 		restarts("restart", parentID), ofTheParent(commits("done", false, done(b))), ofTheParent(commits("stop, slow", true, stopped(b))),
 		ofTheParent(commits("skip", false, skip)), ofTheParent(commits("skip, slow", true, skip)), ofTheParent(commits("done, skip", false, done(b), skip)),

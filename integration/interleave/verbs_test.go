@@ -83,7 +83,7 @@ func touches(e *store.Entry) (t things) {
 	if !e.Keep && c.PartitionKey != "" || len(e.Commit.Spawn) > 0 {
 		t |= key
 	}
-	if e.Commit.Kind == step.Done || e.Commit.Kind == step.Stop {
+	if e.Commit.Kind == step.Done || e.Commit.Kind == step.Fail {
 		if c.ID == subjectID {
 			t |= guard
 		}

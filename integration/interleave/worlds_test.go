@@ -107,7 +107,7 @@ func successor() *step.Claim {
 }
 
 func entry(c *step.Claim, o step.Commit) store.Entry {
-	if o.Kind != step.Done && o.Kind != step.Stop {
+	if o.Kind != step.Done && o.Kind != step.Fail {
 		o.State = json.RawMessage(`{}`)
 	}
 	return store.Entry{Claim: c, Commit: &o}
@@ -124,7 +124,7 @@ func done(c *step.Claim) store.Entry {
 }
 
 func stopped(c *step.Claim) store.Entry {
-	return entry(c, step.Commit{Kind: step.Stop, Failure: "stopped", Err: "no"})
+	return entry(c, step.Commit{Kind: step.Fail, Failure: "decided", Err: "no"})
 }
 
 // unless lets the instance of an ending outcome go on if a signal waits.

@@ -77,7 +77,7 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 		return skip(), false
 	}
 	o = model.Outcome{Kind: one(h, []model.Kind{model.Next, model.Next, model.Next, model.Retry, model.Retry, model.Await, model.Await,
-		model.Await, model.Await, model.ScheduleChildren, model.ScheduleChildren, model.Finish, model.Finish, model.Stop, model.Again},
+		model.Await, model.Await, model.ScheduleChildren, model.ScheduleChildren, model.Finish, model.Finish, model.Fail, model.Again},
 		"outcome"),
 		At: model.Never}
 	if c.Pending > 0 && h.flip("another round") { // of a redriven parent, whose last round is not over
@@ -149,10 +149,10 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 		}
 	case model.Finish:
 		o.Result = h.payload()
-	case model.Stop:
-		o.Err, o.Failure = "stopped "+number(h.uid()), "stopped"
+	case model.Fail:
+		o.Err, o.Failure = "failed "+number(h.uid()), "decided"
 	}
-	if (o.Kind == model.Finish || o.Kind == model.Stop) && h.flip("unless") {
+	if (o.Kind == model.Finish || o.Kind == model.Fail) && h.flip("unless") {
 		if o.Step, o.Unless = one(h, steps, "step"), []string{one(h, names, "name")}; h.flip("with a state") {
 			o.State = h.payload()
 		}

@@ -43,7 +43,7 @@ func (h Happened) Compare(other Happened) int {
 }
 
 // kinds are the names of outcomes in the history.
-var kinds = map[Kind]string{Next: "next", Retry: "retry", Await: "await", ScheduleChildren: "children", Finish: "done", Stop: "stop", Again: "again", Rejoin: "rejoin"}
+var kinds = map[Kind]string{Next: "next", Retry: "retry", Await: "await", ScheduleChildren: "children", Finish: "done", Fail: "fail", Again: "again", Rejoin: "rejoin"}
 
 // happened keeps an outcome that was applied: exactly one row for each. was is the instance before
 // it.
@@ -59,7 +59,7 @@ func (w *World) happened(was, i *Instance, e *Entry) {
 		h.Kind, h.To = kinds[Next], i.Step
 	case o.Kind == Next || o.Kind == Await || o.Kind == ScheduleChildren || o.Kind == Rejoin:
 		h.To = i.Step
-	case o.Kind == Retry || o.Kind == Stop:
+	case o.Kind == Retry || o.Kind == Fail:
 		h.Error = o.Err
 	}
 	w.history = append(w.history, h)

@@ -312,7 +312,7 @@ func (p *pair) rowsHeld(d *decision) bool {
 	return p.model.Held(d.ID) || d.ends() && d.Parent != 0 && p.model.Held(d.Parent)
 }
 
-func (d *decision) ends() bool { return d.outcome.Kind == model.Finish || d.outcome.Kind == model.Stop }
+func (d *decision) ends() bool { return d.outcome.Kind == model.Finish || d.outcome.Kind == model.Fail }
 
 // slow reports whether an outcome has to wait for others.
 func (d *decision) slow() bool {

@@ -16,7 +16,7 @@ const (
 	Await
 	ScheduleChildren
 	Finish // "Done" in the specification; here that is a status
-	Stop
+	Fail
 	Again
 	Rejoin
 )
@@ -25,7 +25,7 @@ const (
 type Outcome struct {
 	Kind     Kind
 	Step     string        // Next, Await, ScheduleChildren, Rejoin: the next step
-	State    string        // all but Finish and Stop; Again: "" keeps it
+	State    string        // all but Finish and Fail; Again: "" keeps it
 	Result   string        // Finish
 	Delay    time.Duration // Next, Retry, Again
 	At       Moment        // Next: not before; Await: wake at the latest; Never: none
@@ -34,11 +34,11 @@ type Outcome struct {
 	Children []Spec        // ScheduleChildren
 	Graph    *Graph        // ScheduleChildren: the children are its nodes; nil: they are no nodes
 	Policy   *Policy       // ScheduleChildren, with At, Timeout and Names; nil: all children must end. Rejoin: never nil
-	Err      string        // Retry, Stop
-	Failure  string        // Stop
+	Err      string        // Retry, Fail
+	Failure  string        // Fail
 	Add      *Additions    // Finish: of a node, alone in its batch
 	Unbegun  bool          // Again: the step was not called
-	Unless   []string      // Finish, Stop: if a signal of these names waits, the instance goes on at Step, with State ("": kept)
+	Unless   []string      // Finish, Fail: if a signal of these names waits, the instance goes on at Step, with State ("": kept)
 }
 
 // Entry is an outcome to commit.
@@ -73,7 +73,7 @@ func (w *World) Commit(batch []Entry) (applied []bool) {
 	}
 	for _, n := range order {
 		e := &batch[n]
-		ends := e.Outcome.Kind == Finish || e.Outcome.Kind == Stop
+		ends := e.Outcome.Kind == Finish || e.Outcome.Kind == Fail
 		applied[n] = w.Holds(&e.Claim) && !w.stuck(w.Get(e.Claim.ID), ends)
 	}
 	each(func(i *Instance, e *Entry) {
@@ -156,8 +156,8 @@ func (w *World) decide(i *Instance, e *Entry) {
 	case Finish:
 		i.Status, i.Result, i.FinishedAt = Done, o.Result, w.Now
 		i.Awaits, i.TimedOut, i.LastError = nil, false, ""
-	case Stop: // awaits and timed_out stay, for a redrive
-		w.remember(i, "stop", o.Err, "")
+	case Fail: // awaits and timed_out stay, for a redrive
+		w.remember(i, "fail", o.Err, "")
 		i.Status, i.Failure, i.FinishedAt = Failed, o.Failure, w.Now
 		i.LastError = cmp.Or(o.Err, i.LastError)
 	}
@@ -190,7 +190,7 @@ func (w *World) consume(i *Instance, e *Entry) {
 	case Finish:
 		w.unread(i, &e.Claim)
 		w.deleteSignals(func(s *Signal) bool { return s.Target == i.ID })
-	case Retry, Again, Stop:
+	case Retry, Again, Fail:
 	}
 }
 

@@ -212,7 +212,7 @@ func realSpec(s *model.Spec) *step.Spec {
 func realCommit(o *model.Outcome) *step.Commit {
 	c := &step.Commit{Step: o.Step, Delay: o.Delay, At: at(o.At), Timeout: o.Timeout, Names: o.Names, Err: o.Err, Failure: o.Failure, Unbegun: o.Unbegun}
 	c.Kind = map[model.Kind]step.Kind{model.Next: step.Next, model.Retry: step.Retry, model.Await: step.Await,
-		model.ScheduleChildren: step.Children, model.Finish: step.Done, model.Stop: step.Stop, model.Again: step.Again, model.Rejoin: step.Rejoin}[o.Kind]
+		model.ScheduleChildren: step.Children, model.Finish: step.Done, model.Fail: step.Fail, model.Again: step.Again, model.Rejoin: step.Rejoin}[o.Kind]
 	if o.State != "" {
 		c.State = []byte(o.State)
 	}

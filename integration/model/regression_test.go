@@ -55,7 +55,7 @@ func spawn(children ...model.Spec) model.Outcome {
 }
 
 func stop() model.Outcome {
-	return model.Outcome{Kind: model.Stop, Err: "stopped", Failure: "stopped", At: model.Never}
+	return model.Outcome{Kind: model.Fail, Err: "decided", Failure: "decided", At: model.Never}
 }
 
 // claimOne claims the one instance that must be next.

@@ -61,7 +61,7 @@ func (h *history) restarts() bool {
 
 // skip is what a worker makes of a node that is to be skipped.
 func skip() model.Outcome {
-	return model.Outcome{Kind: model.Stop, Err: "skipped", Failure: "skipped", At: model.Never}
+	return model.Outcome{Kind: model.Fail, Err: "skipped", Failure: "skipped", At: model.Never}
 }
 
 // TestGraphs runs short histories of little but one graph, of which the others have few: nodes end,

@@ -55,7 +55,7 @@ func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error)
 	}
 	place := v.State.Path + " " + v.Step
 	if b := s.broken.Load(); b != nil && *b == place {
-		return v.Stop(errBroken), nil
+		return v.Fail(errBroken), nil
 	}
 	if int(s.runs.Add(1)) != s.at {
 		return f(ctx, v)
@@ -77,7 +77,7 @@ func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error)
 		s.losing.Store(true)
 	case "fail":
 		s.broken.Store(&place)
-		return v.Stop(errBroken), nil
+		return v.Fail(errBroken), nil
 	case "over":
 		if _, err := r.eng.Admin().Cancel(ctx, r.root); err != nil && !errors.Is(err, engine.ErrConflict) {
 			return nil, err

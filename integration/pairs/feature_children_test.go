@@ -77,7 +77,7 @@ var _ = register(feature{
 				case s.Seen != 3:
 					r.violate("a stream shows a child twice, or never", "%s was shown %d of 3", s.Path, s.Seen)
 				case s.Lost != "":
-					return v.Stop(fmt.Errorf("%s", s.Lost)), nil
+					return v.Fail(fmt.Errorf("%s", s.Lost)), nil
 				}
 				return r.end(v, s), nil
 			}),

@@ -47,7 +47,7 @@ var _ = register(feature{
 					result, err := c.Result()
 					switch {
 					case c.Status == fsm.StatusFailed:
-						return v.Stop(fmt.Errorf("node %s: %s", name, c.Failure)), nil
+						return v.Fail(fmt.Errorf("node %s: %s", name, c.Failure)), nil
 					case err != nil:
 						return nil, err
 					}
@@ -83,12 +83,12 @@ var _ = register(feature{
 						return v.ScheduleChildren("left.end", s, late), nil
 					}
 				}
-				return v.Stop(errors.New("no node is done")), nil
+				return v.Fail(errors.New("no node is done")), nil
 			}),
 			r.step("left.end", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 				for _, c := range v.Children() {
 					if c.Status == fsm.StatusFailed {
-						return v.Stop(fmt.Errorf("child %d: %s", c.ID, c.Failure)), nil
+						return v.Fail(fmt.Errorf("child %d: %s", c.ID, c.Failure)), nil
 					}
 				}
 				return r.end(v, v.State), nil
@@ -128,12 +128,12 @@ var _ = register(feature{
 				}
 				switch left := v.Round().Left; {
 				case failed != "":
-					return v.Stop(errors.New(failed)), nil
+					return v.Fail(errors.New(failed)), nil
 				case left > 0:
 					r.violate("FailFast ends a graph in which nothing has failed", "%s, %d are left", s.Path, left)
-					return v.Stop(errors.New("nothing has failed")), nil
+					return v.Fail(errors.New("nothing has failed")), nil
 				case skipped != "":
-					return v.Stop(errors.New("skipped: " + skipped)), nil
+					return v.Fail(errors.New("skipped: " + skipped)), nil
 				}
 				return r.end(v, s), nil
 			}),

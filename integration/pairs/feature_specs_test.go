@@ -112,7 +112,7 @@ var _ = register(feature{
 			for _, v := range all {
 				outcome, err := r.strike(v.Context(), v, func(context.Context, *visit) (fsm.Outcome, error) { return r.onward(v, v.State), nil })
 				if err != nil {
-					outcome = v.Fail(err)
+					outcome = v.Raise(err)
 				}
 				outcomes = append(outcomes, outcome)
 			}

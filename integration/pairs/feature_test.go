@@ -186,7 +186,7 @@ func (r *rig) joined(v *visit, want int) (fsm.Outcome, error) {
 	for _, c := range children {
 		switch result, err := c.Result(); {
 		case c.Status == fsm.StatusFailed:
-			return v.Stop(fmt.Errorf("child %d: %s", c.ID, c.Failure)), nil
+			return v.Fail(fmt.Errorf("child %d: %s", c.ID, c.Failure)), nil
 		case err != nil:
 			return nil, err
 		default:

@@ -93,7 +93,7 @@ func decideAgain(t *testing.T) string {
 		alert := fsm.Node("alert", plainLeaf.New("alert")).BeforeEnd("report")
 		switch {
 		case v.State == "check" && bad:
-			return v.Stop(errBad).Add(alert), nil
+			return v.Fail(errBad).Add(alert), nil
 		case v.State == "check":
 			return v.Done("good").Add(alert), nil
 		case v.State == "report":

@@ -20,6 +20,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/byhand"
 	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/worker"
@@ -146,7 +147,7 @@ func (r *rig) start() error {
 		}
 	}
 	var err error
-	r.eng, r.hand, err = engine.ByHand(r.ctx, c, r.today)
+	r.eng, r.hand, err = byhand.New(r.ctx, c, r.today)
 	return err
 }
 

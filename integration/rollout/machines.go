@@ -210,7 +210,7 @@ func traced[S any](t Traces, f fsm.StepFunc[S, string]) fsm.StepFunc[S, string] 
 
 // failed records every error, too: there must be none.
 func (t Traces) failed(ctx context.Context, v *visit, err error) (fsm.Outcome, error) {
-	return v.Stop(err), t.write(context.WithoutCancel(ctx), v.Info, err)
+	return v.Fail(err), t.write(context.WithoutCancel(ctx), v.Info, err)
 }
 
 func (t Traces) write(ctx context.Context, i fsm.Info, failed error) error {

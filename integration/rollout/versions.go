@@ -105,6 +105,6 @@ func (t Traces) errand(inspected bool) fsm.Definition {
 // failedOf is the error handler of machines with any state.
 func failedOf[S any](t Traces) func(context.Context, *fsm.Visit[S, string], error) (fsm.Outcome, error) {
 	return func(ctx context.Context, v *fsm.Visit[S, string], err error) (fsm.Outcome, error) {
-		return v.Stop(err), t.write(context.WithoutCancel(ctx), v.Info, err)
+		return v.Fail(err), t.write(context.WithoutCancel(ctx), v.Info, err)
 	}
 }

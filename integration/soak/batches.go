@@ -61,7 +61,7 @@ func (p player) together(name string, body func(*run) fsm.Outcome) fsm.StepDef[w
 				ended.Outcome, ended.Detail = failure(ctx, err)
 			case v.Attempt < v.State.Fails:
 				ended.Outcome, ended.Detail = failure(v.Context(), errPassing)
-				outcomes = append(outcomes, v.Fail(errPassing))
+				outcomes = append(outcomes, v.Raise(errPassing))
 			default:
 				outcomes = append(outcomes, body(r))
 				ended.Outcome, ended.To, ended.ToN = r.decided.Outcome, r.decided.To, r.decided.ToN
@@ -79,7 +79,7 @@ func (u *undertaking) muster(ctx context.Context) {
 	for n := range 2 + u.IntN(squadSize) {
 		w := u.work()
 		if w.Label = fmt.Sprintf("%s/%d", u.name, n); n == 0 && u.IntN(5) == 0 {
-			w.Fate, w.Fails = string(fsm.FailureStopped), 0
+			w.Fate, w.Fails = string(fsm.FailureDecided), 0
 		}
 		spec := squad.New(w)
 		if n > 0 && u.IntN(4) == 0 {

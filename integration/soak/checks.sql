@@ -50,7 +50,7 @@ SELECT * FROM (
     WHEN status = 'done' THEN 'done'
     WHEN failure = 'cancelled' THEN 'cancel' -- by an operator, or since no join waits for it
     WHEN crashes > old_crashes THEN 'reap'
-    WHEN status = 'failed' THEN 'stop'
+    WHEN status = 'failed' THEN 'fail'
     WHEN status = 'awaiting_signal' THEN 'await'
     WHEN status = 'awaiting_children' AND round = old_round THEN 'rejoin'
     WHEN status = 'awaiting_children' OR round <> old_round THEN 'children'
@@ -223,10 +223,10 @@ SELECT format('%s %s, token %s, visit %s: %s to %s (%s) was decided by nobody', 
 FROM soak.outcome o
 WHERE o.kind NOT IN ('reap', 'release', 'cancel', 'restart')
   AND NOT EXISTS (SELECT FROM soak.event e WHERE e.kind IN ('ended', 'handled', 'decided') AND e.id = o.id AND e.token = o.old_token AND e.visit = o.old_visit
-    AND (e.outcome = o.kind AND (o.kind = 'stop' OR (e.to_step, e.to_n) = (o.step, o.n))
-      OR e.outcome = 'error' AND o.fsm IN ('job', 'doomed') AND o.kind IN ('retry', 'stop')))
+    AND (e.outcome = o.kind AND (o.kind = 'fail' OR (e.to_step, e.to_n) = (o.step, o.n))
+      OR e.outcome = 'error' AND o.fsm IN ('job', 'doomed') AND o.kind IN ('retry', 'fail')))
   AND NOT (o.fsm = 'doomed' AND o.failure = 'exhausted' AND o.attempt >= 3)
-  AND NOT (o.kind = 'stop' AND o.failure IN ('deadline', 'skipped'));
+  AND NOT (o.kind = 'fail' AND o.failure IN ('deadline', 'skipped'));
 
 CREATE VIEW soak.check_acknowledged AS
 SELECT format('instance %s, token %s, visit %s: %s was said to be durable', e.id, e.token, e.visit, e.outcome) AS violation
@@ -413,7 +413,7 @@ UNION ALL
 SELECT format('%s %s failed (%s), and its newest error is %s', fsm, id, failure, errors->-1)
 FROM gendurable.gen_durable WHERE status = 'failed' AND NOT coalesce(CASE failure WHEN 'deadline' THEN errors->-1->>'kind' = 'deadline'
   WHEN 'crashes' THEN errors->-1->>'kind' = 'crash' WHEN 'cancelled' THEN errors->-1->>'kind' = 'cancel'
-  ELSE errors->-1->>'kind' = 'stop' END AND left(last_error, 1024) = errors->-1->>'error' AND jsonb_array_length(errors) <= 20, false);
+  ELSE errors->-1->>'kind' = 'fail' END AND left(last_error, 1024) = errors->-1->>'error' AND jsonb_array_length(errors) <= 20, false);
 
 -- Parents wake once for each time that they wait, in the commit that first makes the condition of their policy true, and see the children; no
 -- child is an orphan.

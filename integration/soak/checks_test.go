@@ -30,7 +30,7 @@ var breaches = map[string][]string{
 	},
 	"stuck": {`UPDATE gendurable.gen_durable SET status = 'runnable', finished_at = NULL
 		WHERE id = (SELECT min(id) FROM gendurable.gen_durable WHERE status = 'done')`},
-	"fate": {`UPDATE gendurable.gen_durable SET state = state || '{"Fate": "stopped"}'
+	"fate": {`UPDATE gendurable.gen_durable SET state = state || '{"Fate": "decided"}'
 		WHERE id = (SELECT min(id) FROM gendurable.gen_durable WHERE status = 'done')`},
 	"result": {`UPDATE soak.event SET outcome = 'failed' WHERE seq = (SELECT min(seq) FROM soak.event WHERE kind = 'result' AND outcome = 'done')`},
 	"wrong":  {`UPDATE soak.event SET kind = 'wrong', detail = 'seen' WHERE seq = 1`},
@@ -111,7 +111,7 @@ var breaches = map[string][]string{
 	"deadline": {
 		`UPDATE gendurable.gen_durable SET finished_at = deadline - interval '1 ms' WHERE failure = 'deadline'`,
 		`UPDATE gendurable.gen_durable SET errors = NULL WHERE failure = 'deadline'`,
-		`UPDATE gendurable.gen_durable SET errors = errors - -1 WHERE failure = 'stopped'`,
+		`UPDATE gendurable.gen_durable SET errors = errors - -1 WHERE failure = 'decided'`,
 	},
 
 	"parent_wakes": {
@@ -193,7 +193,7 @@ var breaches = map[string][]string{
 		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'pause'`,
 		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'resume'`,
 		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail IN ('reschedule', 'run_now')`,
-		`UPDATE soak.change SET failure = 'stopped' WHERE failure = 'cancelled'`,
+		`UPDATE soak.change SET failure = 'decided' WHERE failure = 'cancelled'`,
 		`UPDATE soak.event SET children = '{-1}' WHERE seq = (SELECT min(seq) FROM soak.event WHERE kind = 'operated' AND detail = 'cancel')`,
 	},
 	"after_cancel": {

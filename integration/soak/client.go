@@ -237,7 +237,7 @@ func (u *undertaking) chain(ctx context.Context) {
 		w.Nap = 50 + u.IntN(800)
 	}
 	if u.IntN(6) == 0 {
-		w.Fate = string(fsm.FailureStopped)
+		w.Fate = string(fsm.FailureDecided)
 	}
 	machine := chainOne
 	if u.IntN(2) == 0 {

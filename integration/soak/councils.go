@@ -77,7 +77,7 @@ func (r *run) convene(s work) fsm.Outcome {
 }
 
 // under gives a join a policy, of n children.
-func (r *run) under(j *fsm.Joining, rule string, n int, cancel bool, random *rand.Rand) fsm.Outcome {
+func (r *run) under(j *fsm.ChildrenOutcome, rule string, n int, cancel bool, random *rand.Rand) fsm.Outcome {
 	d := &policy{}
 	if r.decided.Policy != nil {
 		*d = *r.decided.Policy
@@ -264,7 +264,7 @@ func (u *undertaking) council(ctx context.Context) {
 		w.Seed ^= 1
 	}
 	if u.IntN(3) == 0 {
-		w.Fate = string(fsm.FailureStopped)
+		w.Fate = string(fsm.FailureDecided)
 	}
 	id, ok := u.insert(ctx, council.New(w).Key(fsm.Key("council:"+u.name)))
 	if !ok {

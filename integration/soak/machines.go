@@ -54,7 +54,7 @@ func (p player) advance(to string) func(context.Context, *run) (fsm.Outcome, err
 }
 
 // link returns a step that leads to itself, until the chain is long enough. Half-way it sleeps, and
-// one with another fate stops there.
+// one with another fate fails there.
 func (p player) link(self string) func(context.Context, *run) (fsm.Outcome, error) {
 	return func(ctx context.Context, r *run) (fsm.Outcome, error) {
 		if err := r.attempt(ctx); err != nil {
@@ -261,7 +261,7 @@ func (s *work) brood() []fsm.Spec {
 			child.Brood, child.Rounds, child.Depth = 1+r.IntN(3), 1, s.Depth-1
 			specs[i] = family.New(child)
 		case kind == 8:
-			child.Steps, child.Fate = 2+r.IntN(3), string(fsm.FailureStopped)
+			child.Steps, child.Fate = 2+r.IntN(3), string(fsm.FailureDecided)
 			specs[i] = chainOne.New(child).Queue("post")
 		default:
 			child.Steps = 2 + r.IntN(3)

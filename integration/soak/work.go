@@ -167,12 +167,12 @@ func (r *run) decide(outcome, to string, n int) {
 	r.decided = event{Outcome: outcome, To: to, ToN: n}
 }
 
-func (r *run) next(to string, s work) *fsm.Transition {
+func (r *run) next(to string, s work) *fsm.NextOutcome {
 	r.decide("next", to, s.N)
 	return r.Next(to, s)
 }
 
-func (r *run) await(to string, s work) *fsm.Parking {
+func (r *run) await(to string, s work) *fsm.AwaitOutcome {
 	r.decide("await", to, s.N)
 	return r.Await(to, s, pings, pongs)
 }
@@ -222,7 +222,7 @@ func (r *run) attempt(ctx context.Context) error {
 	return nil
 }
 
-// handle retries transient errors and stops at others.
+// handle retries transient errors and fails at others.
 func (p player) handle(ctx context.Context, v *visit, failed error) (fsm.Outcome, error) {
 	e := of(&v.Info, &v.State)
 	e.Kind, e.Detail, e.To, e.ToN = evHandled, failed.Error(), v.Step, v.State.N
@@ -235,6 +235,6 @@ func (p player) handle(ctx context.Context, v *visit, failed error) (fsm.Outcome
 		e.Outcome = "cancelled"
 		return nil, cause
 	}
-	e.Outcome = "stop"
-	return v.Stop(failed), nil
+	e.Outcome = "fail"
+	return v.Fail(failed), nil
 }

@@ -279,14 +279,14 @@ const (
 	Children Kind = "children" // insert Spawn and park until all are terminal
 	Rejoin   Kind = "rejoin"   // park until the children of the newest round that are left are terminal
 	Done     Kind = "done"     // end with Result
-	Stop     Kind = "stop"     // end as failed
+	Fail     Kind = "fail"     // end as failed
 )
 
 // String returns the kind's name; "none" for the zero value.
 func (k Kind) String() string { return cmp.Or(string(k), "none") }
 
 // Terminal reports whether the outcome ends the instance.
-func (k Kind) Terminal() bool { return k == Done || k == Stop }
+func (k Kind) Terminal() bool { return k == Done || k == Fail }
 
 // Parks reports whether the outcome parks the instance, unless what it waits for is there already.
 func (k Kind) Parks() bool { return k == Await || k == Children || k == Rejoin }
@@ -299,7 +299,7 @@ type Commit struct {
 
 	Kind    Kind
 	Step    string          // Next, Await, Children, Rejoin: the step to go on at
-	State   json.RawMessage // nil: unchanged (Done, Stop, and Again without a state)
+	State   json.RawMessage // nil: unchanged (Done, Fail, and Again without a state)
 	Result  json.RawMessage // Done
 	Version int             // of a converted claim: the row becomes one of it; Step and State are set. 0: unchanged
 	Delay   time.Duration   // Next, Retry, Again
@@ -309,11 +309,11 @@ type Commit struct {
 	Spawn   []Spec          // Children
 	Join    *Join           // Children: when they wake the instance; nil: when all have ended. Rejoin: as Children, never nil
 	Graph   *Graph          // Children: they are nodes of a graph; nil: they are not
-	Err     string          // Retry, Stop: becomes last_error; sanitized
-	Failure string          // Stop: the reason, an fsm.Failure
-	Unless  *Unless         // Done, Stop: what the instance does instead of ending; nil: nothing
+	Err     string          // Retry, Fail: becomes last_error; sanitized
+	Failure string          // Fail: the reason, an fsm.Failure
+	Unless  *Unless         // Done, Fail: what the instance does instead of ending; nil: nothing
 	Unbegun bool            // Again: the step was not called, so that a node's first visit has not begun
-	Add     *Additions      // Next, Done, Stop: nodes for the instance's own graph; nil: none. Without Unless
+	Add     *Additions      // Next, Done, Fail: nodes for the instance's own graph; nil: none. Without Unless
 }
 
 // Join says what wakes an instance before all of its children have ended, and what becomes of the

@@ -85,7 +85,7 @@ func TestKinds(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "none", step.Kind("").String())
 	require.Equal(t, "children", step.Children.String())
-	for _, k := range []step.Kind{step.Next, step.Retry, step.Again, step.Await, step.Children, step.Rejoin, step.Done, step.Stop} {
-		require.Equal(t, k == step.Done || k == step.Stop, k.Terminal(), k)
+	for _, k := range []step.Kind{step.Next, step.Retry, step.Again, step.Await, step.Children, step.Rejoin, step.Done, step.Fail} {
+		require.Equal(t, k == step.Done || k == step.Fail, k.Terminal(), k)
 	}
 }

@@ -190,7 +190,7 @@ func TestARowThatCannotBeReadKeepsNobodyElse(t *testing.T) {
 						require.Equal(t, store.FaultData, store.Classify(err), "%v", err)
 					}
 					// It can be ended.
-					b.commit(newMark(), true, store.Entry{Claim: c, Commit: ending(step.Stop)})
+					b.commit(newMark(), true, store.Entry{Claim: c, Commit: ending(step.Fail)})
 				}
 			})
 		}

@@ -269,7 +269,7 @@ func (b *batch) addAny(n int, e *Entry) {
 		}
 	case step.Next:
 		b.consume(c)
-	case step.Retry, step.Again, step.Done, step.Stop:
+	case step.Retry, step.Again, step.Done, step.Fail:
 	}
 	if e.Commit.Kind.Terminal() && c.Parent != 0 {
 		b.joiners.add(c.ID, e.streamed())

@@ -126,7 +126,7 @@ func TestDroppedChildren(t *testing.T) {
 }
 
 func ending(kind step.Kind) *step.Commit {
-	if kind == step.Stop {
+	if kind == step.Fail {
 		return &step.Commit{Kind: kind, Err: "no", Failure: "error"}
 	}
 	return &step.Commit{Kind: kind, Result: json.RawMessage(`{}`)}
@@ -142,7 +142,7 @@ func TestManySiblingsEndInOneBatch(t *testing.T) {
 		for i := range 60 {
 			kind := step.Done
 			if i%7 == 0 {
-				kind = step.Stop
+				kind = step.Fail
 			}
 			batch = append(batch, store.Entry{Claim: b.kidOf(whole), Commit: ending(kind)})
 			if i > 0 {

@@ -100,11 +100,11 @@ func TestTombstonesAreNeitherGivenNorAwaited(t *testing.T) {
 	require.Equal(t, []string{"go"}, namesOf(b.claimOne().Awaited))
 }
 
-// A dedup key holds until the instance ends. Done deletes the whole inbox, and Stop keeps it for a
+// A dedup key holds until the instance ends. Done deletes the whole inbox, and Fail keeps it for a
 // redrive. Neither touches another inbox.
 func TestTheEndOfAnInbox(t *testing.T) {
 	b := newBench(t)
-	for kind, left := range map[step.Kind]int{step.Done: 0, step.Stop: 3} {
+	for kind, left := range map[step.Kind]int{step.Done: 0, step.Fail: 3} {
 		id := b.parked("go")
 		b.deliver(id, deduped("go", "-1"))
 		b.outcome(b.claimOne(), step.Commit{Kind: step.Next, Step: "two"})
@@ -112,8 +112,8 @@ func TestTheEndOfAnInbox(t *testing.T) {
 		b.deliver(id, named("late"))
 		b.deliver(id, deduped("late", "-2"))
 		o := step.Commit{Kind: kind}
-		if kind == step.Stop {
-			o.Err, o.Failure = "no", "stopped"
+		if kind == step.Fail {
+			o.Err, o.Failure = "no", "decided"
 		} else {
 			o.Result = json.RawMessage(`{}`)
 		}

@@ -87,7 +87,7 @@ func (b bench) nodes(root int64) map[string]int64 {
 // states returns the status, or failure, of all nodes of a root, by name.
 func (b bench) states(root int64) string {
 	b.t.Helper()
-	return strings.Join(b.column(`SELECT node || ' ' || coalesce(nullif(failure, 'stopped'), status::text) FROM gendurable.gen_durable
+	return strings.Join(b.column(`SELECT node || ' ' || coalesce(nullif(failure, 'decided'), status::text) FROM gendurable.gen_durable
 		WHERE parent_id = $1 ORDER BY node COLLATE "C"`, root), ", ")
 }
 
@@ -96,7 +96,7 @@ func (b bench) endNode(c *step.Claim, done bool) store.Entry {
 	b.t.Helper()
 	require.NoError(b.t, b.Feed(b.t.Context(), []*step.Claim{c}, 1<<20))
 	if c.Skip != "" {
-		return store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Stop, Err: c.Skip, Failure: "skipped"}}
+		return store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Fail, Err: c.Skip, Failure: "skipped"}}
 	}
 	return endOf(c, done)
 }
@@ -525,7 +525,7 @@ func (b bench) runNodes(root int64, rng *rand.Rand, fails int) error {
 			}
 			e := endOf(c, rng.IntN(10) >= fails)
 			if c.Skip != "" {
-				e.Commit = &step.Commit{Kind: step.Stop, Err: c.Skip, Failure: "skipped"}
+				e.Commit = &step.Commit{Kind: step.Fail, Err: c.Skip, Failure: "skipped"}
 			}
 			batch = append(batch, e)
 		}

@@ -349,7 +349,7 @@ func (b bench) runGrowing(root int64, grow func(*step.Claim, store.Entry) store.
 			}
 			e := endOf(c, true)
 			if c.Skip != "" {
-				e.Commit = &step.Commit{Kind: step.Stop, Err: c.Skip, Failure: "skipped"}
+				e.Commit = &step.Commit{Kind: step.Fail, Err: c.Skip, Failure: "skipped"}
 			}
 			e = grow(c, e)
 			for try := 0; ; try++ {

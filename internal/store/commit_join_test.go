@@ -55,7 +55,7 @@ func endOf(c *step.Claim, done bool) store.Entry {
 	if done {
 		return store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Done, Result: json.RawMessage(`{}`)}}
 	}
-	return store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Stop, Err: "no", Failure: "stopped"}}
+	return store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Fail, Err: "no", Failure: "decided"}}
 }
 
 // counts returns a parent's counters: children that have not ended, that are done, that failed.

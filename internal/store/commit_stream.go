@@ -11,7 +11,7 @@ import (
 )
 
 // A stream shows a parent the ends of its children in portions, each end once, in the order in
-// which they were committed (fsm.Joining.Stream). Nothing of that goes by a clock:
+// which they were committed (fsm.ChildrenOutcome.Stream). Nothing of that goes by a clock:
 //
 // Whoever ends a child locks its parent first, and keeps that lock to the end of its transaction.
 // In it, joinText draws a number from a sequence for the child, in stream_nth. Between two

@@ -16,7 +16,7 @@ func endings() []step.Commit {
 	unless := &step.Unless{Names: []string{"go"}, Step: "late"}
 	return []step.Commit{
 		{Kind: step.Done, Result: json.RawMessage(`{}`), Unless: unless},
-		{Kind: step.Stop, Err: "no", Failure: "stopped", Unless: unless},
+		{Kind: step.Fail, Err: "no", Failure: "decided", Unless: unless},
 	}
 }
 

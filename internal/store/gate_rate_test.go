@@ -253,7 +253,7 @@ func TestAGateForWholeRuns(t *testing.T) {
 		WHERE id = $1`, first)
 	require.Empty(t, b.begun(), "the first one is parked, and still has its place")
 	require.Equal(t, "- - run/acme", runs(second))
-	b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'stop', finished_at = now() WHERE id = $1`, first)
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'decided', finished_at = now() WHERE id = $1`, first)
 	require.Equal(t, map[string]int{"acme": 1}, b.begun())
 	require.Equal(t, "run/acme 1 step", runs(second))
 	require.Len(t, b.operate(store.Order{Verb: store.Retry}, first).Changed, 1)

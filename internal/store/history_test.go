@@ -52,9 +52,9 @@ func TestHistoryOfEveryKind(t *testing.T) {
 			{Claim: claim(), Record: took, Commit: &step.Commit{Kind: step.Children, Step: "join", State: state, Spawn: kids(2)}},
 			{Claim: claim(), Record: took, Commit: &step.Commit{Kind: step.Done, Result: state}},
 			{Claim: b.kidOf(parent), Record: &store.Record{Ahead: true}, Commit: &step.Commit{Kind: step.Done, Result: state}},
-			{Claim: b.kidOf(parent), Record: &store.Record{Ahead: true}, Commit: &step.Commit{Kind: step.Stop, Err: "no", Failure: "stopped"}},
+			{Claim: b.kidOf(parent), Record: &store.Record{Ahead: true}, Commit: &step.Commit{Kind: step.Fail, Err: "no", Failure: "decided"}},
 			{Claim: claim(), Record: took, Commit: &step.Commit{Kind: step.Done, Result: state, Unless: &step.Unless{Step: "late", Names: []string{"other"}}}},
-			{Claim: signalled, Record: took, Commit: &step.Commit{Kind: step.Stop, Err: "no", Failure: "stopped",
+			{Claim: signalled, Record: took, Commit: &step.Commit{Kind: step.Fail, Err: "no", Failure: "decided",
 				Unless: &step.Unless{Step: "late", State: state, Names: []string{"other", "go"}}}},
 			{Claim: stale, Record: took, Commit: &step.Commit{Kind: step.Next, Step: "stale", State: state}},
 			{Claim: late, Record: took, Commit: &step.Commit{Kind: step.Done, Result: state}},
@@ -64,7 +64,7 @@ func TestHistoryOfEveryKind(t *testing.T) {
 		require.Len(t, done.Applied, 14)
 		require.ElementsMatch(t, []string{
 			"next s>kept 2 - - 1000 5", `next s>ahead 2 - - 1000000 0 {"a": 1}`, "next s>next 2 - - 1000 5", "retry s>- 2 - again 1000 5",
-			"await s>await 2 - - 1000 5", "children s>join 2 - - 1000 5", "done s>- 2 - - 1000 5", "done s>- 0 - - 0 0", "stop s>- 0 stopped no 0 0",
+			"await s>await 2 - - 1000 5", "children s>join 2 - - 1000 5", "done s>- 2 - - 1000 5", "done s>- 0 - - 0 0", "fail s>- 0 decided no 0 0",
 			"done s>- 0 - - 1000", "next s>late 0 - - 1000", // waited is not known
 		}, b.recorded())
 		require.Equal(t, 11, b.number(`SELECT count(*) FROM gendurable.history h WHERE worker = $1::uuid AND fsm_version = 1

@@ -75,11 +75,11 @@ func TestInsertDuplicates(t *testing.T) {
 // The scope decides in which statuses the key stays occupied.
 func TestKeysByScope(t *testing.T) {
 	b := newBench(t)
-	for scope, free := range map[step.Scope][2]bool{ // whether the key is free after Done, and after Stop
+	for scope, free := range map[step.Scope][2]bool{ // whether the key is free after Done, and after Fail
 		step.ScopeLive: {true, true}, step.ScopeLiveOrDone: {false, true}, step.ScopeLiveOrFailed: {true, false},
 		step.ScopeAll: {false, false}, step.ScopeNone: {true, true},
 	} {
-		for i, kind := range []step.Kind{step.Done, step.Stop} {
+		for i, kind := range []step.Kind{step.Done, step.Fail} {
 			s := newSpec(fmt.Sprint("key ", scope, kind))
 			s.Scope = scope
 			b.insertSpecs([]*step.Spec{s})

@@ -77,7 +77,7 @@ func TestTakenClaimsAreNoted(t *testing.T) {
 
 	b.exec(`DELETE FROM gendurable.lost_claims`)
 	b.exec(`DELETE FROM gendurable.gen_durable`)
-	for _, kind := range []step.Kind{step.Done, step.Stop} {
+	for _, kind := range []step.Kind{step.Done, step.Fail} {
 		b.ofKey("ends", 1, nil)
 		b.outcome(b.claimOne(), *ending(kind))
 	}

@@ -163,7 +163,7 @@ func TestOutcomesThatPassTheKeyOn(t *testing.T) {
 	b := newBench(t)
 	for i, o := range []step.Commit{
 		{Kind: step.Next, Step: "two"}, {Kind: step.Next, Step: "two", At: tomorrow}, {Kind: step.Retry, Delay: aDay.Done}, {Kind: step.Await, Step: "two", Names: []string{"x"}},
-		{Kind: step.Children, Step: "two", Spawn: kids(1)}, *ending(step.Done), *ending(step.Stop),
+		{Kind: step.Children, Step: "two", Spawn: kids(1)}, *ending(step.Done), *ending(step.Fail),
 	} {
 		key := fmt.Sprint("key ", i)
 		b.ofKey(key, 9, nil)

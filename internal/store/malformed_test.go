@@ -181,8 +181,8 @@ func TestRefusedOutcomesAreDataFaults(t *testing.T) {
 		"NUL in the state":     {Kind: step.Next, Step: "two", State: []byte(`{"a": "\u0000"}`)},
 		"half a surrogate":     {Kind: step.Next, Step: "two", State: []byte(`{"a": "\ud800"}`)},
 		"a number too large":   {Kind: step.Next, Step: "two", State: []byte(`1e200000`)},
-		"bytes of no encoding": {Kind: step.Stop, Err: "\xff", Failure: "error"},
-		"NUL in the error":     {Kind: step.Stop, Err: "a\x00b", Failure: "error"},
+		"bytes of no encoding": {Kind: step.Fail, Err: "\xff", Failure: "error"},
+		"NUL in the error":     {Kind: step.Fail, Err: "a\x00b", Failure: "error"},
 		"too long a name":      {Kind: step.Next, Step: strings.Repeat("x", 600)},
 	} {
 		c := b.executing(nil)

@@ -11,7 +11,7 @@ import (
 )
 
 // cancelSQL fails instances as cancelled, whatever they are doing. It voids a claim on one of them:
-// the fence stops the claim's outcome, and the next heartbeat cancels its step. Like a Stop, it
+// the fence stops the claim's outcome, and the next heartbeat cancels its step. Like a Fail, it
 // leaves awaits, round and inbox, so that a Retry sees them.
 //
 // The caller has locked the rows, so SKIP LOCKED skips none, and makes the join by ctid right, as

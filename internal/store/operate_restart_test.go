@@ -382,7 +382,7 @@ func TestRestartOfAnOccupiedKey(t *testing.T) {
 	b := newBench(t)
 	root, ids := b.arrange("a b", nil)
 	b.drive(root, "ab", "")
-	b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'stopped', finished_at = now(), locked_by = NULL, lease_expires_at = NULL WHERE id = $1`, root)
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'decided', finished_at = now(), locked_by = NULL, lease_expires_at = NULL WHERE id = $1`, root)
 	b.exec(`UPDATE gendurable.gen_durable SET correlation_key = 'k', correlation_scope = `+liveScope+` WHERE id = $1`, ids["b"])
 	other := b.insert(columns{"fsm": `'m'`, "step": `'s'`, "correlation_key": `'k'`, "correlation_scope": liveScope})
 	_, err := b.Operate(t.Context(), []int64{root}, &store.Order{Verb: store.Restart, Mark: newMark(), Most: 10})
@@ -397,7 +397,7 @@ func TestRestartOfTwoWithOneKey(t *testing.T) {
 	b := newBench(t)
 	root, ids := b.arrange("a b", nil)
 	b.drive(root, "ab", "")
-	b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'stopped', finished_at = now(), locked_by = NULL, lease_expires_at = NULL WHERE id = $1`, root)
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'decided', finished_at = now(), locked_by = NULL, lease_expires_at = NULL WHERE id = $1`, root)
 	b.exec(`UPDATE gendurable.gen_durable SET correlation_key = 'k', correlation_scope = `+liveScope+` WHERE id IN ($1, $2)`, ids["a"], ids["b"])
 	_, err := b.Operate(t.Context(), []int64{root}, &store.Order{Verb: store.Restart, Mark: newMark(), Most: 10})
 	var taken *store.OccupiedError
@@ -471,7 +471,7 @@ func TestConcurrentRestarts(t *testing.T) {
 		}
 		require.Contains(t, []string{"runnable", "executing"}, b.status(root), "round %d: %s", round, b.states(root))
 		require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE parent_id = $1 AND finished_at IS NULL`, root))
-		b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'stopped', finished_at = now(), locked_by = NULL, lease_expires_at = NULL WHERE id = $1`, root)
+		b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'decided', finished_at = now(), locked_by = NULL, lease_expires_at = NULL WHERE id = $1`, root)
 		require.Empty(t, b.restart(root).Refused)
 		if b.status(root) == "awaiting_children" {
 			b.exact(root)
@@ -517,7 +517,7 @@ func TestRestartCostsWhatItChanges(t *testing.T) {
 		joined = gen_random_uuid(), locked_by = NULL, lease_expires_at = NULL WHERE parent_id = $1 AND node LIKE 'a%' RETURNING 1),
 		p AS (UPDATE gendurable.gen_durable SET status = 'failed', failure = 'skipped', join_failed = 1, finished_at = now(), joined = gen_random_uuid()
 			WHERE parent_id = $1 AND node LIKE 'b%' RETURNING 1),
-		r AS (UPDATE gendurable.gen_durable SET status = 'failed', failure = 'stopped', finished_at = now() WHERE id = $1)
+		r AS (UPDATE gendurable.gen_durable SET status = 'failed', failure = 'decided', finished_at = now() WHERE id = $1)
 		SELECT (SELECT count(*) FROM f) + (SELECT count(*) FROM p)`, large[0].Parent)
 	b.exec(`UPDATE gendurable.edges SET needs = 0`)
 	begun := time.Now()

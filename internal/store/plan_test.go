@@ -144,7 +144,7 @@ var measures = []measured{
 	{"commit of Again", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Again, false)},
 	{"commit of Await", planRows, 40, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Await, false)},
 	{"commit of Done by children", planRows, 50, "gen_durable_pkey", commitMeasured, ofParents},
-	{"commit of Stop, keyed", planRows, 45, "gen_durable_pkey gen_durable_key", commitMeasured, outcomesOf("keyed", step.Stop, false)},
+	{"commit of Fail, keyed", planRows, 45, "gen_durable_pkey gen_durable_key", commitMeasured, outcomesOf("keyed", step.Fail, false)},
 	{"commit of Rejoin", planRows, 75, "gen_durable_pkey gen_durable_parent", commitMeasured, outcomesOf("bulk", step.Rejoin, false)},
 	{"commit of ScheduleChildren", planRows, 75, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Children, false)},
 	{"commit of ScheduleChildren with a policy", planRows, 70, "gen_durable_pkey", commitMeasured, func(e explained) any {
@@ -521,7 +521,7 @@ func outcomesOf(name string, kind step.Kind, keep bool) func(e explained) any {
 				o.Spawn = kids(2)
 			case step.Rejoin:
 				o.Join = &step.Join{Ended: 1}
-			case step.Done, step.Stop:
+			case step.Done, step.Fail:
 				o = ending(kind)
 			case step.Next, step.Retry, step.Again:
 			}

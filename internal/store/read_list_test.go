@@ -69,7 +69,7 @@ func (b bench) rowsOf(seed uint64, n int) []fsm.RawInstance {
 		case "executing":
 			c["locked_by"], c["lease_expires_at"] = `'w'`, `now() + interval '1 h'`
 		case "failed":
-			c["failure"] = some(`'error'`, `'stopped'`)
+			c["failure"] = some(`'error'`, `'decided'`)
 			c["last_error"] = some(`'Timeout of 100% of pumps'`, `'no timeout'`, `'ÄRGER'`, "NULL")
 			c["finished_at"] = "now()"
 		case "done":

@@ -119,7 +119,7 @@ func TestChildrenOfARound(t *testing.T) {
 	b.exec(insert, parent, 5, 3)
 	b.exec(insert, parent, 7, 2500)
 	b.exec(insert, b.row("", ""), 7, 3)
-	failed := b.row("parent_id, parent_round, status, failure, last_error, finished_at", "$1, 7, 'failed', 'stopped', 'no', now()", parent)
+	failed := b.row("parent_id, parent_round, status, failure, last_error, finished_at", "$1, 7, 'failed', 'decided', 'no', now()", parent)
 
 	children, err := b.round(parent, 7)
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestChildrenOfARound(t *testing.T) {
 		require.Equal(t, step.Child{ID: c.ID, Machine: "c", Version: 2, Status: "done", State: json.RawMessage(fmt.Sprint(i + 1)),
 			Result: json.RawMessage(fmt.Sprint(-i - 1))}, c)
 	}
-	require.Equal(t, step.Child{ID: failed, Machine: "m", Version: 1, Status: "failed", State: json.RawMessage(`{}`), Failure: "stopped",
+	require.Equal(t, step.Child{ID: failed, Machine: "m", Version: 1, Status: "failed", State: json.RawMessage(`{}`), Failure: "decided",
 		LastError: "no"}, children[2500])
 }
 

@@ -474,10 +474,10 @@ func (b bench) mixture(n int, keyed bool) (out []store.Entry) {
 		b.keyed("taken")
 	}
 	for i, c := range b.claimed(n) {
-		kind := []step.Kind{step.Done, step.Children, step.Stop, step.Await, step.Retry, step.Next}[(i+1)%6]
+		kind := []step.Kind{step.Done, step.Children, step.Fail, step.Await, step.Retry, step.Next}[(i+1)%6]
 		o := &step.Commit{Kind: kind, Step: "two", State: []byte(`{}`)}
 		switch kind {
-		case step.Done, step.Stop:
+		case step.Done, step.Fail:
 			b.exec(`UPDATE gendurable.gen_durable SET parent_id = $2, parent_round = 3 WHERE id = $1`, c.ID, parent)
 			c.Parent, o = parent, ending(kind)
 		case step.Await:

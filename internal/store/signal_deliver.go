@@ -126,8 +126,8 @@ func (d *delivery) verdict() (Delivery, error) {
 }
 
 // awaiting is the condition that g is parked and a signal of this name wakes it: one that awaits
-// signals, or one that awaits children whose join names some (fsm.Joining.Or). Others that await
-// children await no name.
+// signals, or one that awaits children whose join names some (fsm.ChildrenOutcome.Or). Others that
+// await children await no name.
 func awaiting(name string) string {
 	return `g.status IN ('awaiting_signal', 'awaiting_children') AND ` + name + `::text = ANY(g.awaits)`
 }

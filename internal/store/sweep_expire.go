@@ -17,7 +17,7 @@ const overdueText = `x.deadline <= (SELECT now FROM c) AND x.finished_at IS NULL
 var expireForms = sweepsOf("expire", sweepForm.expire)
 
 // expire fails instances whose deadline is past, whatever they wait for, paused or not. Like a
-// Stop, it leaves awaits, round and inbox, so that a Retry sees them. It uses SKIP LOCKED
+// Fail, it leaves awaits, round and inbox, so that a Retry sees them. It uses SKIP LOCKED
 // throughout: whoever has a row locked goes first, and a child whose parent someone has locked
 // waits for a later sweep; see parentGate.
 //

@@ -125,7 +125,7 @@ func TestExpireAroundARowThatCannotChange(t *testing.T) {
 	requireRefused(t, rows[2:3], got.Refused)
 }
 
-// The dedup keys and signals of a failed instance stay for a Retry, as after a Stop, but it accepts
+// The dedup keys and signals of a failed instance stay for a Retry, as after a Fail, but it accepts
 // no more signals.
 func TestTheInboxOfWhatIsOverdue(t *testing.T) {
 	b := newBench(t)

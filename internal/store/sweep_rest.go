@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A join that cancels the rest of its round (fsm.Joining.CancelRest) does not do so in the commit
-// that wakes the parent: that commit would have to lock siblings that execute elsewhere. Instead,
-// the commit that parks the parent notes the round in the parent's column losers. It is armed while
-// the parent waits for that round, and due as soon as it does not. No statement makes it due: the
-// index gen_durable_losers has exactly the rows with a due round, since its predicate says when the
-// parent waits. So whatever ends the wait, also in a process of a release that does not know of
-// losers, makes it due: an end, a timeout, a signal, a cancel, a deadline, a rewind.
+// A join that cancels the rest of its round (fsm.ChildrenOutcome.CancelRest) does not do so in the
+// commit that wakes the parent: that commit would have to lock siblings that execute elsewhere.
+// Instead, the commit that parks the parent notes the round in the parent's column losers. It is
+// armed while the parent waits for that round, and due as soon as it does not. No statement makes
+// it due: the index gen_durable_losers has exactly the rows with a due round, since its predicate
+// says when the parent waits. So whatever ends the wait, also in a process of a release that does
+// not know of losers, makes it due: an end, a timeout, a signal, a cancel, a deadline, a rewind.
 //
 // A Rejoin waits for a round again whose rest may be due. Then it makes the round negative in
 // losers, which stays due while the parent waits: see rejoinSQL. The round of a stream is negative

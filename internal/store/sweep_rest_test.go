@@ -248,7 +248,7 @@ func TestRestDoesWhatACancelDoes(t *testing.T) {
 	require.Equal(t, []string{"default", "default"}, got.Queues, "of the parent, and of the key")
 	require.Equal(t, 0, b.number(`SELECT pick_lane FROM gendurable.gen_durable WHERE id = $1`, next))
 	require.Equal(t, []string{"k1 " + me + " 7"}, b.column(`SELECT concat_ws(' ', partition_key, worker, claim_token) FROM gendurable.lost_claims`))
-	require.Equal(t, 1, b.signals(children[1].ID), "as a Stop, it leaves the inbox")
+	require.Equal(t, 1, b.signals(children[1].ID), "as a Fail, it leaves the inbox")
 	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE failure = 'cancelled' AND (place IS NOT NULL OR locked_by IS NOT NULL)`))
 	require.Equal(t, []string{fmt.Sprintf("%d join.cancel start cancelled %s", children[1].ID, me), fmt.Sprintf("%d join.cancel start cancelled", children[2].ID)},
 		b.column(`SELECT concat_ws(' ', instance, kind, step, failure, worker) FROM gendurable.history WHERE kind = 'join.cancel' ORDER BY instance`))

@@ -80,7 +80,7 @@ func (m shop) failed(_ context.Context, v *visit, err error) (fsm.Outcome, error
 	if _, err := http.Post("https://pager.example", "text/plain", nil); err != nil { // want `effect: the handler may run more than once, and this sends a request each time`
 		return nil, err
 	}
-	return v.Stop(err), nil
+	return v.Fail(err), nil
 }
 
 func (m shop) mail(_ context.Context, to string) (fsm.None, error) {

@@ -26,7 +26,7 @@ func known(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	err := work(ctx)
 	if err != nil && v.Attempt > 3 {
 		fsm.Logger(ctx).Error("failed", "error", err)
-		return v.Stop(err).Unless("late", fsm.DeclareSignal[int]("paid")), err // want `outcome: the engine ignores`
+		return v.Fail(err).Unless("late", fsm.DeclareSignal[int]("paid")), err // want `outcome: the engine ignores`
 	}
 	switch {
 	case v.State == 1:

@@ -43,7 +43,7 @@ func counted(_ context.Context, v *visit) (fsm.Outcome, error) {
 	s := v.State
 	s.Count++ // want `state: this change of s is lost: no outcome after it carries s`
 	if s.Count > 3 {
-		return v.Stop(fmt.Errorf("too often")), nil
+		return v.Fail(fmt.Errorf("too often")), nil
 	}
 	return v.Next("start", v.State).After(time.Minute), nil
 }
@@ -68,7 +68,7 @@ func dead(_ context.Context, v *visit) (fsm.Outcome, error) {
 func handler(_ context.Context, v *visit, err error) (fsm.Outcome, error) {
 	if v.Attempt > 3 {
 		v.State.Count = 9 // want `state: this change of v.State is lost`
-		return v.Stop(err), nil
+		return v.Fail(err), nil
 	}
 	return v.RetryBy(fsm.RetryPolicy{}, err), nil
 }

@@ -48,7 +48,7 @@ func ship(_ context.Context, v *visit) (fsm.Outcome, error) {
 }
 
 func refund(_ context.Context, v *visit) (fsm.Outcome, error) {
-	return v.Stop(errors.New("refunded")).Unless("late", Paid), nil
+	return v.Fail(errors.New("refunded")).Unless("late", Paid), nil
 }
 
 func late(_ context.Context, v *visit) (fsm.Outcome, error) { return v.Done("late"), nil }

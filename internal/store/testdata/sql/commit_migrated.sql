@@ -1,26 +1,26 @@
 WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 p AS MATERIALIZED (SELECT x.id FROM "gendurable".gen_durable x WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE "gendurable".gen_durable g SET
-  status = CASE u.kind WHEN 'await' THEN 'awaiting_signal' WHEN 'done' THEN 'done' WHEN 'stop' THEN 'failed'
+  status = CASE u.kind WHEN 'await' THEN 'awaiting_signal' WHEN 'done' THEN 'done' WHEN 'fail' THEN 'failed'
     WHEN 'children' THEN CASE WHEN u.n > 0 THEN 'awaiting_children'::"gendurable".durable_status ELSE 'runnable' END
     WHEN 'rejoin' THEN 'awaiting_children' ELSE 'runnable' END,
   step = coalesce(u.step, g.step), fsm_version = coalesce(u.version, g.fsm_version),
   state = coalesce(u.state::jsonb, g.state),
   result = CASE u.kind WHEN 'done' THEN u.result::jsonb ELSE g.result END,
-  awaits = CASE WHEN u.kind IN ('retry', 'again', 'stop') THEN g.awaits WHEN u.kind = 'await' THEN ($16::text[])[u.lo:u.hi] END,
-  timed_out = CASE WHEN u.kind IN ('retry', 'again', 'stop') THEN g.timed_out ELSE false END,
+  awaits = CASE WHEN u.kind IN ('retry', 'again', 'fail') THEN g.awaits WHEN u.kind = 'await' THEN ($16::text[])[u.lo:u.hi] END,
+  timed_out = CASE WHEN u.kind IN ('retry', 'again', 'fail') THEN g.timed_out ELSE false END,
   await_deadline = CASE u.kind WHEN 'await' THEN u.due END,
   eligible_at = CASE WHEN u.kind IN ('next', 'retry', 'again') OR u.kind = 'children' AND u.n = 0 THEN greatest(u.due, u.now)
     ELSE g.eligible_at END,
   pick_lane = 0,
-  attempt = CASE WHEN u.kind = 'retry' THEN least(g.attempt, 2147483646) + 1 WHEN u.kind IN ('again', 'done', 'stop') THEN g.attempt ELSE 0 END,
-  crashes = CASE WHEN u.kind IN ('retry', 'again', 'done', 'stop') THEN g.crashes ELSE 0 END,
-  last_error = CASE WHEN u.kind IN ('retry', 'again', 'stop') THEN coalesce(u.err, g.last_error) END,
+  attempt = CASE WHEN u.kind = 'retry' THEN least(g.attempt, 2147483646) + 1 WHEN u.kind IN ('again', 'done', 'fail') THEN g.attempt ELSE 0 END,
+  crashes = CASE WHEN u.kind IN ('retry', 'again', 'done', 'fail') THEN g.crashes ELSE 0 END,
+  last_error = CASE WHEN u.kind IN ('retry', 'again', 'fail') THEN coalesce(u.err, g.last_error) END,
   failure = u.failure,
-  errors = CASE WHEN u.kind = 'stop' OR u.kind = 'retry' AND u.err IS NOT NULL THEN coalesce(jsonb_path_query_array(CASE WHEN jsonb_typeof(g.errors) = 'array' THEN g.errors END, '$[last - 18 to last]'), '[]')
+  errors = CASE WHEN u.kind = 'fail' OR u.kind = 'retry' AND u.err IS NOT NULL THEN coalesce(jsonb_path_query_array(CASE WHEN jsonb_typeof(g.errors) = 'array' THEN g.errors END, '$[last - 18 to last]'), '[]')
     || jsonb_build_object('step', g.step, 'visit', g.visit, 'attempt', g.attempt, 'at', u.now,
     'kind', CASE WHEN u.kind = 'retry' THEN 'retry' WHEN u.failure = 'crashes' THEN 'crash' WHEN u.failure = 'deadline' THEN 'deadline'
-      ELSE 'stop' END,
+      ELSE 'fail' END,
     'error', left(coalesce(u.err, ''), 1024)) ELSE g.errors END,
   locked_by = NULL,
   lease_expires_at = NULL,
@@ -31,8 +31,8 @@ UPDATE "gendurable".gen_durable g SET
   round = CASE u.kind WHEN 'children' THEN g.visit + 1 ELSE g.round END,
   children_pending = CASE u.kind WHEN 'children' THEN u.n ELSE g.children_pending END,
   dropped = CASE u.kind WHEN 'children' THEN NULL ELSE g.dropped END,
-  finished_at = CASE WHEN u.kind IN ('done', 'stop') THEN u.now END,
-  joined = CASE WHEN u.kind IN ('done', 'stop') AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $5::uuid ELSE g.joined END,
+  finished_at = CASE WHEN u.kind IN ('done', 'fail') THEN u.now END,
+  joined = CASE WHEN u.kind IN ('done', 'fail') AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $5::uuid ELSE g.joined END,
   commit_id = CASE WHEN u.unbegun AND g.commit_id IS NULL THEN NULL ELSE $5::uuid END,
   updated_at = u.now
 FROM (

@@ -1,0 +1,33 @@
+// Package hidden has the functions of package fsm that the engine's packages need and programs do
+// not: they are no part of what fsm exports. Package fsm sets them in step.Hidden while it is
+// initialised.
+//
+// It imports fsm and internal/step.
+package hidden
+
+import (
+	"context"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+//nolint:forcetypeassert // fsm is initialised before: the start of any program shows it
+var (
+	// InfoOf returns the Info of a claim.
+	InfoOf = step.Hidden.InfoOf.(func(*step.Claim) fsm.Info)
+	// WithClaim returns a context from which fsm.InfoFrom and fsm.Logger answer. Steps and handlers
+	// get such a context anyway; the engine makes one for functions that it runs around them.
+	WithClaim = step.Hidden.WithClaim.(func(context.Context, *step.Claim) context.Context)
+	// WithExecution is WithClaim for middleware, which surrounds a step. It returns a context, and a
+	// function that records the outcome's kind for fsm.OutcomeFrom.
+	WithExecution = step.Hidden.WithExecution.(func(context.Context, *step.Claim) (context.Context, func(fsm.OutcomeKind)))
+	// Restore returns the spec that a stored one was erased from, except for the key and the time; its
+	// state stays encoded.
+	Restore = step.Hidden.Restore.(func(*step.Spec) (fsm.Spec, error))
+	// Snoozed returns the delay that an error of fsm.Again asks for; false for any other error.
+	Snoozed = step.Hidden.Snoozed.(func(error) (time.Duration, bool))
+	// ThrottledFor returns the time of an error of fsm.Throttled; false for any other error.
+	ThrottledFor = step.Hidden.ThrottledFor.(func(error) (time.Duration, bool))
+)

@@ -1,0 +1,8 @@
+package step
+
+// Hidden holds functions of packages fsm and engine that other packages of the project need and
+// programs do not. Each package sets its own while it is initialised. Their types are not known
+// here: internal/hidden and internal/byhand have them typed.
+var Hidden struct {
+	InfoOf, WithClaim, WithExecution, Restore, Snoozed, ThrottledFor, ByHand any
+}
