@@ -60,7 +60,7 @@ checks-static: bin/tier
 	@for check in check-tidy check-generated drift lint; do $(STAGE) $$check $(MAKE) --no-print-directory -j 1 $$check || exit 1; done
 
 # Goroutines meet in these packages.
-RACED := ./worker ./engine ./internal/signal ./cluster ./entpgx ./dashboard ./integration
+RACED := ./worker ./engine ./signal ./cluster ./entpgx ./dashboard ./integration
 
 tests-race: bin/withpg bin/tier ## Run the tests of the packages where goroutines meet, with the race detector
 	@$(STAGE) race bin/withpg $(GOTEST) $(RACE) -p 4 -parallel 8 -timeout 15m $(RACED)

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/signal"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/signal"
 )
 
 // Admin has the operator's verbs. Each verb compares and sets: in one transaction it locks the

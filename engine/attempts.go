@@ -7,7 +7,7 @@ import (
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/query"
-	"github.com/gendurable/gendurable/internal/signal"
+	"github.com/gendurable/gendurable/signal"
 )
 
 // Errors reads the errors of an instance's attempts, the oldest first: the newest 20, by id or by

@@ -7,9 +7,9 @@ import (
 	"fmt"
 
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/signal"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/signal"
 )
 
 // AtVisit is an option of Edit and Rewind. The verb applies only at this visit: at the state that

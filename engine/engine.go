@@ -28,10 +28,10 @@ import (
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/query"
-	"github.com/gendurable/gendurable/internal/signal"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/signal"
 	"github.com/gendurable/gendurable/worker"
 )
 

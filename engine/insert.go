@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/signal"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/signal"
 	"github.com/gendurable/gendurable/worker"
 )
 

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/signal"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/signal"
 )
 
 // NodeGraph is the newest graph that an instance has made, as it is. It is empty if the newest

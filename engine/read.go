@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/signal"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/signal"
 )
 
 // Get reads an instance by id or by the correlation key that it occupies; fsm.Machine has the typed

@@ -16,9 +16,9 @@ import (
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/query"
-	"github.com/gendurable/gendurable/internal/signal"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/signal"
 )
 
 // CauseKind says why an instance is not running, or that it is.

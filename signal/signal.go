@@ -1,6 +1,7 @@
 // Package signal sends signals: it resolves the address, delivers into the target's inbox, and
 // repeats a delivery that failed by a transient fault of Postgres. It works without a running
-// engine.
+// engine. It is for the engine's packages and carries no promise of compatibility; programs use the
+// verbs of the engine.
 //
 // It imports fsm, internal/pace, internal/step and internal/store; never ent or engine.
 //
