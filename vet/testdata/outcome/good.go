@@ -42,4 +42,6 @@ func batch(_ context.Context, all []*visit) ([]fsm.Outcome, error) {
 	return []fsm.Outcome{all[0].Done(1)}, errors.New("of the others")
 }
 
-func notAStep(v *visit) (*fsm.NextOutcome, error) { return v.Next("a", 1), errors.New("for its caller") }
+func notAStep(v *visit) (*fsm.NextOutcome, error) {
+	return v.Next("a", 1), errors.New("for its caller")
+}
