@@ -559,7 +559,6 @@ CREATE VIEW interleave.broken_lost AS
 SELECT 'lost claim not noted' AS name, format('instance %s token %s by %s', m.id, m.token, m.actor) AS detail
 FROM interleave.move m WHERE m.was = 'executing' AND m.is <> 'executing' AND (m.o).partition_key IS NOT NULL
   AND ((m.n).crashes > (m.o).crashes OR (m.n).failure = 'cancelled')
-  AND NOT EXISTS (SELECT FROM interleave.outcome u WHERE u.mark = (m.n).commit_id AND u.kind = 'over') -- its step has returned
   AND NOT EXISTS (SELECT FROM interleave.taken x WHERE x.xid = m.xid AND (x.n).worker = m.worker AND (x.n).claim_token = m.token
     AND (x.n).partition_key = (m.o).partition_key)
 UNION ALL

@@ -71,10 +71,10 @@ func (w *World) over(c *Claim) bool {
 	return root == nil || root.Status.Terminal()
 }
 
-// overtaken cancels a node that adds to its graph, which is over, as one that still runs then. Its
-// step has returned, so its claim is not lost.
+// overtaken cancels a node that adds to its graph, which is over, as one that still runs then.
 func (w *World) overtaken(i *Instance) {
 	was := *i
+	w.lose(i)
 	i.unclaim()
 	w.remember(i, "cancel", lostText, "")
 	i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline, i.Stray = Failed, "cancelled", w.Now, lostText, Never, false

@@ -288,21 +288,22 @@ func (s *Store) stillMine(send send, b *batch) (mine bool, err error) {
 func OverMark(mark string) string { return uuid.NewSHA1(uuid.Nil, []byte(mark)).String() }
 
 // overtaken cancels the node that adds, whose graph is over, as CancelRest cancels what still runs
-// then. What waits for it goes on, to be skipped. Its step has returned, so nobody has to wait for
-// it before the next of its partition key. growLockSQL has locked all rows that this changes. The
-// next of the key is left to Promote: if Postgres refuses to change that one, it would be no fault
-// of the outcome's.
+// then. What waits for it goes on, to be skipped. growLockSQL has locked all rows that this
+// changes. The next of its partition key is left to Promote: if Postgres refuses to change that
+// one, it is no fault of the outcome's.
 func (s *Store) overtaken(send send, b *batch, out *Committed) error {
 	if mine, err := s.stillMine(send, b); err != nil || !mine {
 		return err
 	}
 	c, mark := b.growth.claim, OverMark(b.mark)
 	ids, keys := []int64{c.ID}, []string(nil)
+	var lost lostClaims
 	if c.PartitionKey != "" {
 		keys = []string{c.PartitionKey}
+		lost.add(c.PartitionKey, b.worker, c.Token)
 	}
 	var cancelled []int64
-	stmts := []entpgx.Stmt{s.stmt(loseSQL, readIDs(&cancelled), ids, mark)}
+	stmts := append(s.noted(&lost), s.stmt(loseSQL, readIDs(&cancelled), ids, mark))
 	if s.recording.Load() {
 		stmts = append(stmts, s.stmt(loseRecordedSQL, nil, ids, mark, []string{b.worker}))
 	}

@@ -81,6 +81,7 @@ func TestADecisionWhoseGraphIsOver(t *testing.T) {
 					require.Equal(t, "a cancelled, b runnable", b.states(root))
 					require.Equal(t, was, b.column(`SELECT concat_ws(' ', step, state, visit, attempt) FROM gendurable.gen_durable WHERE id = $1`, a.ID))
 					require.Equal(t, 1, b.signals(a.ID), "nothing is consumed")
+					require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.lost_claims WHERE partition_key = 'k' AND claim_token = $1`, a.Token))
 					verdicts, err := b.Resolve(t.Context(), me, eachOf([]store.Entry{e}, mark), []store.Entry{e}, 0)
 					require.NoError(t, err)
 					require.Equal(t, map[int64]store.Verdict{a.ID: store.Stale}, verdicts)
@@ -164,7 +165,7 @@ func TestARootEndsWhileANodeDecides(t *testing.T) {
 
 func (b bench) forgetAll() {
 	b.t.Helper()
-	for _, table := range []string{"public.written", "gendurable.edges", "gendurable.signals", "gendurable.gen_durable"} {
+	for _, table := range []string{"public.written", "gendurable.edges", "gendurable.signals", "gendurable.lost_claims", "gendurable.gen_durable"} {
 		b.exec(`DELETE FROM ` + table)
 	}
 }
