@@ -23,7 +23,11 @@ func (e *EndOutcome[S]) Add(nodes ...GraphNode) *EndOutcome[S] {
 //
 // A name that a node of the same machine has already is that node: it stays as it is, and does not
 // wait for anything more; only its Before counts. What would wait for an added node but has failed,
-// or is about to be skipped, stays as it is. Nothing is added to a graph whose root has ended.
+// or is about to be skipped, stays as it is.
+//
+// Nothing is added to a graph whose root has ended. The instance is cancelled then instead, as one
+// that still runs when its graph is over, and nothing of the outcome takes effect. A Restart of the
+// root runs it again, from the step of this outcome.
 //
 // An edge from or to a node that is not there, an edge to one that has begun, a name of a node of
 // another machine, and a cycle are an [OutcomeError] of the step, which names the cycle's path:

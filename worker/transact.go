@@ -73,6 +73,7 @@ func (x *execution) transact(o *step.Commit) turn {
 		case err != nil:
 			return x.uncommitted(mark, t, err)
 		case !t.Applied[x.f.claim.ID]:
+			x.commits.woke(&t.Committed) // where a node was cancelled instead
 			return turn{entry: t.Entry, reply: commitReply{stale: true}}
 		}
 		x.commits.applied(&t.Committed, x.since()-began)

@@ -48,14 +48,18 @@ func (f *facts) outcome(mark, actor, worker string, e *store.Entry, applied bool
 	}
 	f.outcomes = append(f.outcomes, []any{mark, actor, e.Claim.ID, worker, e.Claim.Token, e.Claim.Visit, kind, presented, ignored,
 		len(e.Commit.Spawn), applied, unless})
-	f.adds(mark, e)
+	f.adds(mark, actor, e)
 }
 
+// kindOver marks the cancel of a node that adds to its graph, since that is over.
+const kindOver step.Kind = "over"
+
 // adds notes the nodes and edges that an outcome adds to its graph.
-func (f *facts) adds(mark string, e *store.Entry) {
+func (f *facts) adds(mark, actor string, e *store.Entry) {
 	if e.Commit.Add == nil {
 		return
 	}
+	f.mark(store.OverMark(mark), actor, kindOver)
 	names := e.Commit.Add.Graph.Nodes
 	for _, name := range names[:len(e.Commit.Add.Specs)] {
 		f.added = append(f.added, []any{mark, e.Claim.Parent, nil, name})

@@ -33,7 +33,31 @@ func graph() world {
 		holds("hold waiting", subject|parent, followerID), holds("hold waiting, root", subject|parent, parentID, followerID),
 		operates("pause waiting", store.Pause, followerID),
 		commits("adds", true, adding(done(one))), commits("stop that adds", true, adding(stopped(one))), commits("next that adds", true, adding(next(one))),
-		commits("another adds", true, adding(done(two))),
+		commits("another adds", true, adding(done(two))), transacts("own: adds", adding(done(one))),
+	}}
+}
+
+// graphOver is that world where the root has failed: a decides what to add, c waits for it and for
+// b, which was cancelled with the root, and the operator restarts the root.
+func graphOver() world {
+	node := func(name string, more ...string) []string {
+		return with(with(more, ofParent...), "depth", "1", "node", "'"+name+"'")
+	}
+	setup := []string{
+		row(parentID, "status", "'failed'", "failure", "'cancelled'", "finished_at", "now()", "visit", "1", "round", "1", "children_pending", "2"),
+		row(subjectID, node("a", with(expired, "claim_token", "11", "partition_key", "'k'")...)...),
+		row(siblingID, node("b", "status", "'failed'", "failure", "'cancelled'", "finished_at", "now()", "joined", "'00000000-0000-0000-0000-000000000001'")...),
+		row(followerID, node("c", "status", "'awaiting_children'", "children_pending", "1", "join_failed", "0")...),
+		row(nephewID, node("e", "status", "'awaiting_children'", "children_pending", "1")...),
+		"INSERT INTO gendurable.edges VALUES (2, 4, 0), (3, 4, 1), (2, 7, 2)",
+	}
+	one := &step.Claim{ID: subjectID, Token: 11, Step: "s", Queue: "default", PartitionKey: "k", Parent: parentID, ParentRound: 1, Depth: 1, Node: "a"}
+	return world{name: "graph over", setup: setup, verbs: []verb{
+		ofTheParent(commits("adds", true, adding(done(one)))), ofTheParent(commits("stop that adds", true, adding(stopped(one)))),
+		ofTheParent(commits("next that adds", true, adding(next(one)))), ofTheParent(transacts("own: adds", adding(done(one)))),
+		restarts("restart", parentID), cancels("cancel node", subjectID), cancelsFamily("cancel family", parentID),
+		reaps("reap", 5), claims("claim", "default", owner, 10), delivers("signal node", byID(subjectID), "go", ""),
+		holds("hold waiting", subject|parent, followerID), holds("hold root", subject|parent, parentID),
 	}}
 }
 

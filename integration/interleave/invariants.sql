@@ -187,6 +187,7 @@ WHERE m.marked AND NOT coalesce(CASE u.kind
   WHEN 'reap' THEN m.was = 'executing' AND (m.o).lease_expires_at < (m.n).updated_at
   WHEN 'cancel' THEN m.was NOT IN ('done', 'failed')
   WHEN 'rest' THEN m.was NOT IN ('done', 'failed')
+  WHEN 'over' THEN m.was = 'executing' AND (m.n).failure = 'cancelled' AND (m.n).visit = m.visit
   WHEN 'expire' THEN m.was NOT IN ('done', 'failed', 'executing') AND (m.o).deadline <= (m.n).updated_at
   ELSE m.was = 'executing' AND m.worker = u.worker AND m.token = u.token AND m.visit = u.visit END, false)
 UNION ALL
@@ -473,7 +474,7 @@ FROM gendurable.gen_durable p WHERE p.losers IS NOT NULL AND (p.status <> 'await
 UNION ALL
 SELECT 'child lost its parent', format('%s', g.id) FROM gendurable.gen_durable g WHERE g.depth > 0 AND g.parent_id IS NULL;
 
--- Additions to graphs: what an outcome adds is there if it was applied, unless the graph is over; and no node waits for itself.
+-- Additions to graphs: what an outcome adds is there if it was applied, and its node is cancelled if the graph is over; no node waits for itself.
 -- An outcome's nodes (no origin), and its edges. One that leads to a node which does not wait has no effect.
 CREATE UNLOGGED TABLE interleave.added (mark uuid, root bigint, origin text, node text);
 -- A row as it was when something happened.
@@ -497,6 +498,14 @@ WHERE (interleave.row_before(a.root, m.seq)).finished_at IS NULL AND w.status <>
 UNION ALL
 SELECT 'added to what is over', format('node %s of %s', (c.n).node, (c.n).parent_id)
 FROM interleave.change c WHERE (c.o).id IS NULL AND (c.n).node IS NOT NULL AND (interleave.row_before((c.n).parent_id, c.seq)).finished_at IS NOT NULL
+UNION ALL
+SELECT 'decided for what is over', format('node %s of %s', m.id, a.root)
+FROM interleave.added a JOIN interleave.move m ON m.marked AND (m.n).commit_id = a.mark
+WHERE a.origin IS NULL AND (interleave.row_before(a.root, m.seq)).finished_at IS NOT NULL
+UNION ALL
+SELECT 'cancelled for what lives', format('node %s of %s', m.id, (m.n).parent_id)
+FROM interleave.outcome u JOIN interleave.move m ON m.marked AND (m.n).commit_id = u.mark
+WHERE u.kind = 'over' AND (interleave.row_before((m.n).parent_id, m.seq)).finished_at IS NULL
 UNION ALL
 SELECT 'waits for itself', format('node %s', x.id) FROM (
   WITH RECURSIVE r(id, behind) AS (

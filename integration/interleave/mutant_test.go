@@ -261,6 +261,8 @@ var mutants = []mutant{
 	{"root that does not wait for what is added", "graph/adds|another done", "barrier",
 		text("p.children_pending + $3::int", "p.children_pending + 0 * $3::int")},
 	{"added edge whose origin has ended", "graph/another done|adds", "node miscounted", text("k.joined <> $2::uuid", "k.joined <> $2::uuid AND false")},
+	{"cancel of a decision whose claim is over", "graph over/reap|adds", "unfenced outcome",
+		of("SELECT EXISTS (SELECT FROM", text("WHERE g.id = $1::bigint AND", "WHERE g.id = $1::bigint OR"))},
 	{"node that does not wait for what is added", "graph/next that adds|hold waiting", "node miscounted",
 		text("p.children_pending + u.n", "p.children_pending + 0 * u.n")},
 	{"nodes locked out of order", "graph/done, slow|hold waiting, root", "deadlock",

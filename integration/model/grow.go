@@ -71,6 +71,19 @@ func (w *World) over(c *Claim) bool {
 	return root == nil || root.Status.Terminal()
 }
 
+// overtaken cancels a node that adds to its graph, which is over, as one that still runs then.
+func (w *World) overtaken(i *Instance) {
+	was := *i
+	w.lose(i)
+	i.unclaim()
+	w.remember(i, "cancel", lostText, "")
+	i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline, i.Stray = Failed, "cancelled", w.Now, lostText, Never, false
+	i.Losers = w.liveRounds(i.ID)
+	w.swept(&was, i, "join.cancel", lostText)
+	w.join(i)
+	w.settle(i)
+}
+
 // node returns the node of a name in the graph of a claim.
 func (w *World) node(c *Claim, name string) *Instance {
 	return w.first(func(i *Instance) bool {
@@ -82,7 +95,7 @@ func (w *World) node(c *Claim, name string) *Instance {
 // of what has ended are settled at once.
 func (w *World) grow(_ *Instance, e *Entry) {
 	a := e.Outcome.Add
-	if a == nil || w.over(&e.Claim) {
+	if a == nil {
 		return
 	}
 	root := w.Get(e.Claim.Parent)

@@ -538,7 +538,8 @@ WHERE c.pending <> e.live AND NOT EXISTS (SELECT FROM soak.change l WHERE l.id =
   AND NOT (p.began_xid = p.ended_xid AND c.pending = e.live + (SELECT count(*) FROM soak.change k WHERE k.parent = p.id AND k.parent_round = p.round
     AND k.xid = c.xid AND k.joined IS NOT NULL AND k.old_joined IS NULL));
 
--- Who is left of a join that cancels the rest is cancelled within some polls, unless an operator lets the parent wait again; and nobody else is.
+-- Who is left of a join that cancels the rest is cancelled within some polls, unless an operator lets the parent wait again; and nobody else is,
+-- but who executes and would add to a graph whose root has ended.
 CREATE VIEW soak.check_losers AS
 SELECT format('%s %s of %s lives %s after the join that cancels it', k.fsm, k.id, p.id, coalesce(e.at::text, 'ever')) AS violation
 FROM soak.park p JOIN soak.change k ON k.op = 'I' AND k.parent = p.id AND k.parent_round = p.round AND k.seq < p.ended
@@ -553,7 +554,8 @@ UNION ALL
 SELECT format('%s %s of %s was cancelled by no join that had ended', o.fsm, o.id, o.parent)
 FROM soak.operation o WHERE o.verb = 'lose'
   AND NOT EXISTS (SELECT FROM soak.park p WHERE p.id = o.parent AND p.round = o.parent_round AND p.cancels AND p.ended < o.seq)
-  AND NOT EXISTS (SELECT FROM soak.operation x WHERE x.verb = 'lose' AND x.id = o.parent AND x.seq < o.seq);
+  AND NOT EXISTS (SELECT FROM soak.operation x WHERE x.verb = 'lose' AND x.id = o.parent AND x.seq < o.seq)
+  AND NOT (o.old_status = 'executing' AND (SELECT c.status IN ('done', 'failed') FROM soak.change c WHERE c.id = o.parent AND c.seq < o.seq ORDER BY c.seq DESC LIMIT 1));
 
 -- A restart runs again exactly what has failed beneath an instance, and what was skipped for that. These are the children of what it restarts, as
 -- they were before: whole says that all of these are to run again that have failed by themselves, and not only one.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/step"
@@ -24,6 +26,12 @@ import (
 //
 // An edge whose origin has ended is settled at once, by the statement that settles all edges, and
 // those of the node that adds by this very commit, behind the additions.
+//
+// Nothing is added to a graph whose root has ended. If the outcome were applied all the same, the
+// node would stay without what it decided: a Restart of the root leaves alone what is done. So the
+// node is cancelled instead, as one that still runs when its graph is over, and runs again with the
+// root. Whoever ends a root locks it. So either growRootSQL, behind the lock above, sees that end,
+// or that end follows this COMMIT and finds what was added.
 
 // growLockSQL leads a transaction that adds to a graph. As slowNodesSQL, it locks own row, root and
 // what waits for the own row, in one order; and the nodes that are to wait for added ones. $1 own
@@ -49,10 +57,11 @@ FROM {s}.gen_durable x WHERE x.parent_id = $1::bigint AND x.parent_round = $2::b
 var growEdgesSQL = named("grow edges", `SELECT u.f, u.t FROM unnest($1::bigint[], $2::bigint[]) AS u(f, t)
 WHERE EXISTS (SELECT FROM {s}.edges e WHERE e.from_id = u.f AND e.to_id = u.t OFFSET 0)`)
 
-// growFenceSQL looks whether the claim still has the outcome's own row, which is locked. It follows
-// additions that do not fit the graph: an earlier try, whose COMMIT got no answer, may have taken
-// effect since anyone looked, and what it added may have run. Then the outcome is stale, and
-// Resolve says that it was applied. $1 id $2 token $3 visit $4 worker
+// growFenceSQL looks whether the claim still has the outcome's own row, which is locked. It goes
+// before the cancel of a node whose root has ended, and behind additions that do not fit the graph:
+// an earlier try, whose COMMIT got no answer, may have taken effect since anyone looked, and what
+// it added may have run. Then the outcome is stale, and Resolve says that it was applied. $1 id
+// $2 token $3 visit $4 worker
 var growFenceSQL = named("grow fence", `SELECT EXISTS (SELECT FROM {s}.gen_durable g WHERE g.id = $1::bigint AND `+visitFence("$2::bigint", "$3::bigint")+`)`)
 
 // awaitMoreSQL lets nodes wait for more edges. $1 ids $2 how many
@@ -79,6 +88,7 @@ type growth struct {
 	*step.Additions
 
 	claim *step.Claim
+	own   bool // in its step's own transaction
 	over  bool // the root has ended, or is gone: nothing is added
 	size  *int32
 	known map[string]there  // the nodes of these names that the graph has
@@ -99,7 +109,7 @@ type there struct {
 // commitGrowing sends an outcome that adds nodes, up to its COMMIT.
 func (s *Store) commitGrowing(send send, b *batch, out *Committed) error {
 	stmts, err := s.grow(send, b, out)
-	if err != nil {
+	if err != nil || b.growth.over {
 		return err
 	}
 	if stmts = append(stmts, s.settle(b, out)...); len(stmts) == 0 {
@@ -115,8 +125,11 @@ func (s *Store) grow(send send, b *batch, out *Committed) ([]entpgx.Stmt, error)
 	if err := s.lookAt(send, g); err != nil {
 		return nil, err
 	}
+	if g.over && g.own { // what the step has written is to be undone before: see Transact
+		return nil, nil
+	}
 	if g.over {
-		return s.outcomes(b, out), nil
+		return nil, s.overtaken(send, b, out)
 	}
 	if from, to := g.begun(); len(from) > 0 {
 		if err := send(s.stmt(growEdgesSQL, g.readLed, from, to)); err != nil {
@@ -124,8 +137,7 @@ func (s *Store) grow(send send, b *batch, out *Committed) ([]entpgx.Stmt, error)
 		}
 	}
 	if err := g.fit(); err != nil {
-		mine := false
-		if lost := send(s.stmt(growFenceSQL, readOne(&mine), g.claim.ID, g.claim.Token, g.claim.Visit, b.worker)); lost != nil || !mine {
+		if mine, lost := s.stillMine(send, b); lost != nil || !mine {
 			return nil, lost
 		}
 		return nil, err
@@ -261,6 +273,59 @@ func (g *growth) newcomers() []step.Spec {
 	}
 	g.fresh, g.ids = newGraph(o), make(map[uuid.UUID]int64, len(o.Spawn))
 	return o.Spawn
+}
+
+// stillMine asks growFenceSQL.
+func (s *Store) stillMine(send send, b *batch) (mine bool, err error) {
+	c := b.growth.claim
+	err = send(s.stmt(growFenceSQL, readOne(&mine), c.ID, c.Token, c.Visit, b.worker))
+	return mine, err
+}
+
+// OverMark returns the mark under which an attempt to commit an outcome cancels its node, since the
+// graph to which that adds is over. It is not the mark of the attempt: the outcome is not applied,
+// and whoever looks for it finds it stale.
+func OverMark(mark string) string { return uuid.NewSHA1(uuid.Nil, []byte(mark)).String() }
+
+// overtaken cancels the node that adds, whose graph is over, as CancelRest cancels what still runs
+// then. What waits for it goes on, to be skipped. growLockSQL has locked all rows that this
+// changes. The next of its partition key is left to Promote: if Postgres refuses to change that
+// one, it is no fault of the outcome's.
+func (s *Store) overtaken(send send, b *batch, out *Committed) error {
+	if mine, err := s.stillMine(send, b); err != nil || !mine {
+		return err
+	}
+	c, mark := b.growth.claim, OverMark(b.mark)
+	ids, keys := []int64{c.ID}, []string(nil)
+	var lost lostClaims
+	if c.PartitionKey != "" {
+		keys = []string{c.PartitionKey}
+		lost.add(c.PartitionKey, b.worker, c.Token)
+	}
+	var cancelled []int64
+	stmts := append(s.noted(&lost), s.stmt(loseSQL, readIDs(&cancelled), ids, mark))
+	if s.recording.Load() {
+		stmts = append(stmts, s.stmt(loseRecordedSQL, nil, ids, mark, []string{b.worker}))
+	}
+	var p Promotion
+	err := s.follow(send, &joiners{ids, c.ParentRound < 0}, ids, keys, mark, false, &p, stmts...)
+	out.Queues, out.Missed, out.Rest = append(out.Queues, p.Queues...), append(out.Missed, p.Missed...), true
+	return err
+}
+
+// overtakenApart is overtaken in a transaction of its own, after that of the step was rolled back.
+// A Restart in between may have let the graph go on: then the step is to run again.
+func (s *Store) overtakenApart(ctx context.Context, conn *pgxpool.Conn, lock string, b *batch, out *Committed) error {
+	b.growth.own = false
+	return s.interactiveOn(ctx, conn, lock, func(send send) ([]entpgx.Stmt, error) {
+		switch err := s.lookAt(send, b.growth); {
+		case err != nil:
+			return nil, err
+		case !b.growth.over:
+			return nil, uncommittedError{errors.New("the graph to which the outcome adds was over, and goes on")}
+		}
+		return nil, s.overtaken(send, b, out)
+	})
 }
 
 func (s *Store) addNodes(c *specs, mark string, g *growth) entpgx.Stmt {

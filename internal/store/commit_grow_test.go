@@ -264,8 +264,10 @@ func TestAdditionsAreAllOrNothing(t *testing.T) {
 
 	a = b.claimOne()
 	b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'error', finished_at = now() WHERE id = $1`, root)
-	b.commit(newMark(), false, adding(endOf(a, true), "z"))
-	require.Equal(t, "a done, b awaiting_children, x runnable, y awaiting_children", b.states(root), "its root has ended")
+	got, err = b.Commit(t.Context(), me, newMark(), []store.Entry{adding(endOf(a, true), "z")}, 0)
+	require.NoError(t, err)
+	require.Empty(t, got.Applied, "its root has ended")
+	require.Equal(t, "a cancelled, b runnable, x runnable, y awaiting_children", b.states(root))
 }
 
 // Workers end the nodes of random graphs side by side; some add nodes that wait for others, and for

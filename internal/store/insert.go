@@ -327,24 +327,27 @@ func (s *Store) interactive(ctx context.Context, lock string, body func(send) er
 // interactiveThen is interactive for a body that ends with statements whose answers it does not
 // need: they go in the round trip of the COMMIT.
 func (s *Store) interactiveThen(ctx context.Context, lock string, body func(send) (last []entpgx.Stmt, err error)) error {
-	return s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		begin := []entpgx.Stmt{s.stmt(beginSQL, nil), s.settings(lock, statementLimit)}
-		last, err := body(func(stmts ...entpgx.Stmt) error {
-			stmts, begin = append(begin, stmts...), nil
-			return s.pipelineOn(ctx, conn.Conn(), stmts...)
-		})
-		if err == nil {
-			err = s.pipelineOn(ctx, conn.Conn(), append(last, s.stmt(endSQL, nil))...)
-			if err == nil || len(last) == 0 {
-				return err
-			}
-		}
-		if conn.Conn().PgConn().TxStatus() != 'I' {
-			ctx := context.WithoutCancel(ctx)
-			if rollback := s.pipelineOn(ctx, conn.Conn(), s.stmt(rollbackSQL, nil)); rollback != nil {
-				return errors.Join(err, conn.Conn().Close(ctx))
-			}
-		}
-		return err
+	return s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return s.interactiveOn(ctx, conn, lock, body) })
+}
+
+// interactiveOn is interactiveThen on a connection that the caller has.
+func (s *Store) interactiveOn(ctx context.Context, conn *pgxpool.Conn, lock string, body func(send) (last []entpgx.Stmt, err error)) error {
+	begin := []entpgx.Stmt{s.stmt(beginSQL, nil), s.settings(lock, statementLimit)}
+	last, err := body(func(stmts ...entpgx.Stmt) error {
+		stmts, begin = append(begin, stmts...), nil
+		return s.pipelineOn(ctx, conn.Conn(), stmts...)
 	})
+	if err == nil {
+		err = s.pipelineOn(ctx, conn.Conn(), append(last, s.stmt(endSQL, nil))...)
+		if err == nil || len(last) == 0 {
+			return err
+		}
+	}
+	if conn.Conn().PgConn().TxStatus() != 'I' {
+		ctx := context.WithoutCancel(ctx)
+		if rollback := s.pipelineOn(ctx, conn.Conn(), s.stmt(rollbackSQL, nil)); rollback != nil {
+			return errors.Join(err, conn.Conn().Close(ctx))
+		}
+	}
+	return err
 }

@@ -86,7 +86,8 @@ type Transacted struct {
 // fence, calls the function, and sends the statements of a commit that waits and the COMMIT. ctx
 // bounds the function, and finish the statements after it: once the function has returned an
 // outcome, Transact commits it even if the step is cancelled. tries is how often it was repeated
-// before: repetitions have no more than half of the turns.
+// before: repetitions have no more than half of the turns. An outcome that adds to a graph which is
+// over is undone with all that its function has written, and its node cancelled then.
 //
 // After an error nothing was written, unless Unknown reports that this is open. If the function
 // panics or ends its goroutine, Transact rolls back.
@@ -143,7 +144,13 @@ func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *st
 	limit := ownFinish + time.Duration(t.Entry.Bytes()>>20)*time.Second
 	timed, cancel := context.WithTimeout(finish, limit)
 	defer cancel()
-	if err := s.finish(timed, conn.Conn(), tx, newBatch(worker, mark, []Entry{t.Entry}, true), &t); err != nil {
+	b := newBatch(worker, mark, []Entry{t.Entry}, true)
+	err = s.finish(timed, conn.Conn(), tx, b, &t)
+	if err == nil && b.growth != nil && b.growth.over {
+		s.undo(finish, tx)
+		err = s.overtakenApart(timed, conn, millis(t.Wait), b, &t.Committed)
+	}
+	if err != nil {
 		return t, fmt.Errorf("commit a step's transaction: %w", err)
 	}
 	t.Queues = append(t.Queues, own.queues...)
@@ -179,6 +186,9 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 	out := &t.Committed
 	out.Applied = map[int64]bool{}
 	b.revocable = true
+	if b.growth != nil {
+		b.growth.own = true
+	}
 	settings := []entpgx.Stmt{s.settings(millis(t.Wait), statementLimit)}
 	send := func(stmts ...entpgx.Stmt) error {
 		stmts, settings = append(settings, stmts...), nil
