@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// toSkip is the condition that the row x is a node that is about to be skipped: its worker runs no
-// step of it. The claim on it is void once it waits again, and Feed finds that.
+// toSkip is the condition that the row x is a node that is about to be skipped: Skip ends it. Once
+// it waits again, it is in that lane no more, and Skip passes it by.
 const toSkip = `(x.node IS NOT NULL AND x.visit = 0 AND x.join_failed > 0 AND x.finished_at IS NULL)`
 
 // memberText is what a Restart has to know of a row x.
