@@ -300,7 +300,7 @@ var labels = [][2]string{
 	{"joined = CASE WHEN u.counted", "restart"}, {"g.children_pending + u.more", "await again"}, {"'admin.edit'", "edit"}, {"'admin.rewind'", "rewind"}, {"'admin.migrate'", "migrate"}, {"g.state::text, g.xmin::text", "unmoved"},
 	{"THEN 4 ELSE 0 END, aside_step", "set aside"}, {"WITH RECURSIVE aside(f, v, s)", "strays"}, {"SET pick_lane = 0\nFROM (SELECT unnest($1", "recall"}, {"'admin.' || $1::text, g.fsm", "audit"}, {"'admin.run_schedule'", "audit"},
 	{"SELECT g.id, g.status::text, g.queue", "lock instances"}, {"unnest(l.losers)", "rest"}, {"SELECT x.id, coalesce(x.partition_key, ''), x.status", "losers"}, {"losers = nullif(ARRAY(", "forget rest"},
-	{"does not wait for it", "lose"}, {"failure = 'cancelled'", "cancel"}, {"WITH RECURSIVE f(id)", "family"},
+	{"'skipped: ' ||", "skip"}, {"does not wait for it", "lose"}, {"failure = 'cancelled'", "cancel"}, {"WITH RECURSIVE f(id)", "family"},
 	{"status = 'runnable', failure = NULL", "retry"}, {"SET paused = true", "pause"}, {"SET paused = false", "resume"},
 	{"least(g.eligible_at", "run now"}, {"greatest($2::timestamptz", "reschedule"},
 	{"lost_claims (partition_key", "note lost"}, {"SELECT DISTINCT l.partition_key FROM l", "lingering"},
