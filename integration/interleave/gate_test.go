@@ -296,7 +296,7 @@ var labels = [][2]string{
 	{".edges (from_id, to_id, needs)", "add edges"}, {"SELECT f.node, t.node FROM r", "reach"}, {"p.children_pending + u.n", "await more"},
 	{"p.children_pending + $3::int", "grow"}, {"AS u(id, to_id)", "settle added"}, {"SELECT EXISTS (SELECT FROM \"gendurable\".gen_durable g WHERE g.id", "grow fence"},
 	{"WITH RECURSIVE r(id)", "skipped behind"}, {"SELECT DISTINCT e.to_id", "wait behind"}, {"o.finished_at IS NULL THEN 0", "edges before"},
-	{"(x.status = 'failed' OR", "failed children"}, {"AS left, bool_or", "round sizes"}, {"coalesce(x.join_size, 0) FROM", "restarted"},
+	{"x.status = 'failed' OFFSET 0) x", "failed children"}, {"AS left, bool_or", "round sizes"}, {"coalesce(x.join_size, 0) FROM", "restarted"},
 	{"joined = CASE WHEN u.counted", "restart"}, {"g.children_pending + u.more", "await again"}, {"'admin.edit'", "edit"}, {"'admin.rewind'", "rewind"}, {"'admin.migrate'", "migrate"}, {"g.state::text, g.xmin::text", "unmoved"},
 	{"THEN 4 ELSE 0 END, aside_step", "set aside"}, {"WITH RECURSIVE aside(f, v, s)", "strays"}, {"SET pick_lane = 0\nFROM (SELECT unnest($1", "recall"}, {"'admin.' || $1::text, g.fsm", "audit"}, {"'admin.run_schedule'", "audit"},
 	{"SELECT g.id, g.status::text, g.queue", "lock instances"}, {"unnest(l.losers)", "rest"}, {"SELECT x.id, coalesce(x.partition_key, ''), x.status", "losers"}, {"losers = nullif(ARRAY(", "forget rest"},
