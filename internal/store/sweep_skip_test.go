@@ -244,14 +244,8 @@ func TestSkipPromotesTheNextOfAKey(t *testing.T) {
 // slice of them, and the claims of others go on in between.
 func TestManySkipsGoInSlices(t *testing.T) {
 	b := newBench(t)
-	many := tier.Pick(2_000, 10_000, 100_000)
-	root, ids := b.graph("a b<a")
-	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, parent_id, parent_round, depth, node, children_pending, eligible_at)
-		SELECT 'm', 'start', 'awaiting_children', $1, parent_round, depth, 'n' || n, 1, '2100-01-01' FROM gendurable.gen_durable, generate_series(2, $2::int) n WHERE id = $3`,
-		root, many, ids["b"])
-	b.exec(`INSERT INTO gendurable.edges SELECT $1, id, 0 FROM gendurable.gen_durable WHERE parent_id = $2 AND node LIKE 'n%'`, ids["a"], root)
-	b.exec(`UPDATE gendurable.gen_durable SET children_pending = $2 + 1 WHERE id = $1`, root, many)
-	require.True(t, b.commit(newMark(), false, endOf(b.claimNode("a"), false)).Skips)
+	many := b.toSkip(tier.Pick(2_000, 10_000, 100_000))
+	root := b.number(`SELECT parent_id FROM gendurable.gen_durable WHERE node IS NOT NULL AND parent_id IS NOT NULL LIMIT 1`)
 	skipped := 0
 	for after, last := int64(0), int64(1); last > 0; after = last {
 		other := b.insert(plain)
@@ -263,5 +257,28 @@ func TestManySkipsGoInSlices(t *testing.T) {
 	}
 	require.Equal(t, many, skipped)
 	require.False(t, b.skipsDue())
-	require.NotEqual(t, "awaiting_children", b.status(root))
+	require.NotEqual(t, "awaiting_children", b.status(int64(root)))
+}
+
+// toSkip makes n nodes that are to be skipped, behind one that has failed.
+func (b bench) toSkip(n int) int {
+	b.t.Helper()
+	root, ids := b.graph("a b<a")
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, parent_id, parent_round, depth, node, children_pending)
+		SELECT 'm', 'start', 'awaiting_children', $1, parent_round, depth, 'n' || n, 1 FROM gendurable.gen_durable, generate_series(2, $2::int) n WHERE id = $3`,
+		root, n, ids["b"])
+	b.exec(`INSERT INTO gendurable.edges SELECT $1, id, 0 FROM gendurable.gen_durable WHERE parent_id = $2 AND node LIKE 'n%'`, ids["a"], root)
+	b.exec(`UPDATE gendurable.gen_durable SET children_pending = $2 + 1 WHERE id = $1`, root, n)
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'executing', locked_by = $2, claim_token = 7, lease_expires_at = now() + interval '1 hour' WHERE id = $1`, ids["a"], me)
+	a := &step.Claim{ID: ids["a"], Step: "start", Queue: "default", Token: 7, Parent: root, ParentRound: 1, Node: "a"}
+	require.True(b.t, b.commit(newMark(), false, endOf(a, false)).Skips)
+	return n
+}
+
+func skipOnce(b bench, n any) error {
+	got, err := b.Skip(b.t.Context(), newMark(), 0, 1000)
+	if err == nil && len(got.Failed) != n {
+		return fmt.Errorf("skipped %d of %d", len(got.Failed), n)
+	}
+	return err
 }
