@@ -11,7 +11,7 @@ var restartMutants = []mutant{
 	{"restart that leaves what is about to be skipped", "restart/restart|skip", "skipped for nothing",
 		text("x.status = 'awaiting_children' OR x.status = 'runnable' AND", "x.status = 'awaiting_children' OR x.status = 'runnable' AND x.pick_lane = 0 AND")},
 	{"restart that leaves what was woken", "restart/restart|done", "node begun early", text("x.status = 'awaiting_children' OR x.status = 'runnable'", "x.status = 'awaiting_children' OR x.status = 'done'")},
-	{"restart that locks nothing", "restart/restart|skip", "barrier", text("ORDER BY g.id FOR NO KEY UPDATE OF g", "ORDER BY g.id")},
+	{"restart that locks nothing", "restart/restart|restart node", "barrier", text("ORDER BY g.id FOR NO KEY UPDATE OF g", "ORDER BY g.id")},
 	{"restart of what a claim has begun", "restart/restart|claim", "strange move", text("x.status = 'runnable' AND NOT (x.attempt > 0 OR x.crashes > 0 OR x.commit_id IS NOT NULL)", "x.status IN ('runnable', 'executing')")},
 	{"skip without a gate for the root", "restart/skip|hold root, waiting", "waited", of("'skipped: ' ||", text("AND p.open", ""))},
 	{"skip that waits", "restart/restart|skip", "waited", of("'skipped: ' ||", text("FOR NO KEY UPDATE OF x SKIP LOCKED)", "FOR NO KEY UPDATE OF x)", "AND p.open", ""))},
