@@ -167,8 +167,8 @@ func (w *World) settleEdges(edges []Edge) {
 	}
 }
 
-// Skippable lists the nodes that a sweep skips: whatever their machine, their queue, their delay and
-// their key, but none that is paused.
+// Skippable lists the nodes that a sweep skips: whatever their machine, their queue, their delay
+// and their key, but none that is paused.
 func (w *World) Skippable() (nodes []*Instance) {
 	return w.Instances(func(i *Instance) bool { return i.toSkip() && !i.Paused && !w.stuck(i, true) })
 }

@@ -14,9 +14,9 @@ import (
 // commit that ends it.
 //
 // A node that waits is in awaiting_children, at visit 0, with its edges to come in
-// children_pending. join_failed counts the edges that are not met. The first of these ends its wait:
-// it is runnable then, in a lane where no claim finds it, until Skip ends it. So what is skipped is
-// settled level by level, in bounded slices, however large the graph is.
+// children_pending. join_failed counts the edges that are not met. The first of these ends its
+// wait: it is runnable then, in a lane where no claim finds it, until Skip ends it. So what is
+// skipped is settled level by level, in bounded slices, however large the graph is.
 //
 // The edges of a quorum count as one edge. It is met when wake_done of them are, and not met when
 // so many can never be. join_done counts those that are met, join_size those to come.
@@ -72,9 +72,9 @@ var (
 
 // settleText settles the edges of ended nodes, with one aggregated update per row that waits.
 // It counts a node only if this commit ended it (joined = mark, so exactly once), and only in a row
-// that still waits. Such a row goes on when its last edge is met, or to be skipped when the first one
-// is not. Then it keeps its delay, for a Restart that lets it wait again. It returns the queue of
-// each row that goes on, and whether it is to be skipped. The rows have been locked since the
+// that still waits. Such a row goes on when its last edge is met, or to be skipped when the first
+// one is not. Then it keeps its delay, for a Restart that lets it wait again. It returns the queue
+// of each row that goes on, and whether it is to be skipped. The rows have been locked since the
 // update, and the roots as well.
 //
 // Or it settles added edges whose origins had ended before this commit: $1 has these, and $3 the

@@ -23,7 +23,8 @@ CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x
   WHERE x.parent_id = u.parent AND x.parent_round = u.round AND x.status = 'failed' OFFSET 0) x
 LIMIT $3`)
 
-// skippedBehindSQL reads a node, and those behind it that are skipped, through such ones. $1 id $2 most
+// skippedBehindSQL reads a node, and those behind it that are skipped, through such ones. $1 id
+// $2 most
 var skippedBehindSQL = named("skipped behind", `WITH RECURSIVE r(id) AS (
   SELECT $1::bigint
   UNION

@@ -9,8 +9,8 @@ import (
 
 // A node that is to be skipped runs no step. So its end needs no claim: no worker that knows its
 // machine, no slot of its queue, no place or rate of a gate. It does not wait for its delay either,
-// nor for its partition key, and an unpaused queue is not asked for. Whatever ends its wait puts it
-// into the lane of such nodes, and there it stays until Skip ends it or a Restart lets it wait
+// nor for its partition key, and its queue may be paused. Whatever ends its wait puts it into the
+// lane of such nodes, and there it stays until Skip ends it or a Restart lets it wait
 // again. A paused one waits until it is resumed, as before.
 
 // toBeSkipped is the condition that x is to be skipped now: the predicate of gen_durable_skip.
@@ -127,7 +127,6 @@ func (s *Store) skip(ctx context.Context, sum *Skipped, these bool, mark string,
 	return nil
 }
 
-// toBeSkippedSQL lists the rows that Skip would fail. $1 behind this id $2 most rows $3 ids to pass
-// over
+// toBeSkippedSQL lists the rows that Skip would fail. $1 behind this id $2 most rows $3 not these
 var toBeSkippedSQL = named("to be skipped", `SELECT x.id FROM {s}.gen_durable x
 WHERE `+toBeSkipped+` AND x.id > $1 AND x.id <> ALL($3::bigint[]) ORDER BY x.id LIMIT $2`)
