@@ -68,7 +68,7 @@ func TestDrainOneOfAGraph(t *testing.T) {
 	}
 	const done, fail = fsm.OutcomeDone, fsm.OutcomeFail
 	require.Equal(t, []fsm.OutcomeKind{fsm.OutcomeChildren, done, fail}, kinds[:3], "the two that wait for nothing")
-	require.ElementsMatch(t, []fsm.OutcomeKind{fail, done, done, done}, kinds[3:], "the car is skipped; then the trip itself")
+	require.Equal(t, []fsm.OutcomeKind{done, done, done}, kinds[3:], "the car is skipped, which is no step; the trip itself is the last")
 	got, err := trip.Get(t.Context(), kit.Engine, id)
 	require.NoError(t, err)
 	require.Equal(t, "flight done ; hotel failed decided; car failed skipped; refund done ; note done ; ", got.Result)
@@ -101,7 +101,7 @@ func TestDrainOneOfARestartedGraph(t *testing.T) {
 	changed, err := kit.Engine.Admin().Restart(t.Context(), id)
 	require.NoError(t, err)
 	require.Len(t, changed.Descendants, 4, "the hotel, and what waits for it again")
-	require.Equal(t, 5, steps())
+	require.Equal(t, 4, steps(), "the refund is skipped")
 	got, err := trip.Get(t.Context(), kit.Engine, id)
 	require.NoError(t, err)
 	require.Equal(t, "flight done ; hotel done ; car done ; refund failed skipped; note done ; ", got.Result)

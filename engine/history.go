@@ -37,8 +37,8 @@ type Transition struct {
 	Visit    int64     `json:"visit"`    // the visit that ended
 	// Kind is the kind of the outcome, an fsm.OutcomeKind; or "crash", where a lease expired; or
 	// "deadline"; or "join.cancel", where the parent did not wait for the instance any more; or
-	// "admin." and an operator's verb; or "signal.unread", where Done deleted unconsumed signals of
-	// one name, with their number in Error.
+	// "node.skip", where an edge of a node was not met; or "admin." and an operator's verb; or
+	// "signal.unread", where Done deleted unconsumed signals of one name, with their number in Error.
 	Kind    string        `json:"kind"`
 	Machine string        `json:"machine,omitempty"`
 	Version int           `json:"version,omitempty"`

@@ -32,6 +32,7 @@ const (
 	CauseSignals     CauseKind = "signals"      // parked Since on Names, Until the timeout if it has one
 	CauseChildren    CauseKind = "children"     // parked Since on Count of them, the first of which are IDs; Join, Until and Names if it may go on before
 	CauseNodes       CauseKind = "nodes"        // a node of a graph, waiting since Since for Count others, the first of which are Names and IDs
+	CauseSkip        CauseKind = "skip"         // it will not run: a node that is about to be skipped, within a poll, since an edge is not met
 	CausePaused      CauseKind = "paused"       // by an operator
 	CauseUnconverted CauseKind = "unconverted"  // and so paused: its state cannot become that of a newer version, as Names[0] says
 	CauseQueuePaused CauseKind = "queue paused" // Since then
@@ -187,6 +188,7 @@ func (c Cause) String() string {
 // plainCauses are the sentences of causes without data.
 var plainCauses = map[CauseKind]string{
 	CausePaused:   "an operator paused it",
+	CauseSkip:     "an edge of it is not met, so it runs no step: the next sweep skips it",
 	CauseNoWorker: "no live worker serves its queue",
 	CauseSoon:     "nothing holds it back: whoever serves its queue finds it when it looks next",
 }
@@ -312,7 +314,11 @@ func (w *why) ask() {
 	case w.row.Paused:
 		w.add(Cause{Kind: CausePaused})
 	}
-	if w.row.Status == fsm.StatusRunnable {
+	switch {
+	case w.row.Status != fsm.StatusRunnable:
+	case w.row.PickLane == skipLane:
+		w.add(Cause{Kind: CauseSkip})
+	default:
 		w.runnable()
 		w.repeats()
 	}

@@ -68,8 +68,11 @@ func (w *why) atGate(g *store.Gate, key string) {
 	}
 }
 
-// lineLane is the lane of instances in line.
-const lineLane = 3
+// These are the lanes of instances in line, and of nodes that are to be skipped.
+const (
+	lineLane = 3
+	skipLane = 5
+)
 
 // closed looks who has closed a gate, or one key of it.
 func (w *why) closed(g *store.Gate, known *[]*ent.GateKey) {

@@ -144,6 +144,10 @@ func TestWhyItIsNotClaimed(t *testing.T) {
 	_, err = w.pool.Exec(t.Context(), `UPDATE gendurable.gen_durable SET paused = true, pick_lane = 0, last_error = 'cannot become version 2 of machine child' WHERE id = $1`,
 		stray)
 	require.NoError(t, err)
+	lost := w.insert(children.New("x").Queue("nobody's"))
+	_, err = w.pool.Exec(t.Context(), `UPDATE gendurable.gen_durable SET paused = true, pick_lane = 5, eligible_at = now() + interval '1 h' WHERE id = $1`, lost)
+	require.NoError(t, err)
+	require.Contains(t, w.becomes(lost, engine.CausePaused, engine.CauseSkip)[1].String(), "an edge of it is not met")
 	require.Equal(t, "it cannot become version 2 of machine child", w.becomes(stray, engine.CauseUnconverted, engine.CauseNoWorker)[0].String())
 	_, err = w.e.Admin().PauseQueue(t.Context(), "other")
 	require.NoError(t, err)

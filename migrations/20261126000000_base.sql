@@ -143,7 +143,7 @@ CREATE TABLE "gen_durable" (
   ),
   -- What no key holds back would be hidden behind its key for good; the same goes for a gate, and for the name of a step.
   CONSTRAINT "gen_durable_lane_check" CHECK (
-    "pick_lane" BETWEEN 0 AND 4 AND ("pick_lane" <> 1 OR "partition_key" IS NOT NULL) AND ("pick_lane" <> 3 OR "gate" IS NOT NULL)
+    "pick_lane" BETWEEN 0 AND 5 AND ("pick_lane" <> 1 OR "partition_key" IS NOT NULL) AND ("pick_lane" <> 3 OR "gate" IS NOT NULL)
     AND ("pick_lane" <> 4 OR "aside_step" IS NOT NULL)
   ),
   CONSTRAINT "gen_durable_gate_check" CHECK (
@@ -215,6 +215,9 @@ CREATE INDEX "gen_durable_parent" ON "gen_durable" ("parent_id") WITH (deduplica
 
 -- A node of a graph, by its name: no graph has two of one name.
 CREATE UNIQUE INDEX "gen_durable_node" ON "gen_durable" ("parent_id", "parent_round", "node") WHERE "node" IS NOT NULL;
+
+-- The nodes that are to be skipped. No claim looks in that lane.
+CREATE INDEX "gen_durable_skip" ON "gen_durable" ("id") WHERE "status" = 'runnable' AND NOT "paused" AND "pick_lane" = 5;
 
 -- The parents that do not wait any more for the rest of a round, which is to be cancelled.
 CREATE INDEX "gen_durable_losers" ON "gen_durable" ("id")

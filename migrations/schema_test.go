@@ -164,6 +164,7 @@ var (
 		CREATE INDEX gen_durable_retained ON gen_durable USING btree (((timezone('UTC'::text, finished_at) + ((LEAST( CASE WHEN (status = 'done'::durable_status) THEN retain[1] WHEN ((failure = 'cancelled'::text) AND (retain[3] >= 0)) THEN retain[3] ELSE retain[2] END, '3162240000000000'::bigint))::double precision * '00:00:00.000001'::interval)))) WHERE ((finished_at IS NOT NULL) AND ( CASE WHEN (status = 'done'::durable_status) THEN retain[1] WHEN ((failure = 'cancelled'::text) AND (retain[3] >= 0)) THEN retain[3] ELSE retain[2] END >= 0))
 		CREATE UNIQUE INDEX gen_durable_run ON gen_durable USING btree (run_gate, run_place) WHERE ((run_place IS NOT NULL) AND (finished_at IS NULL))
 		CREATE UNIQUE INDEX gen_durable_seat ON gen_durable USING btree (queue, seat) WHERE (seat IS NOT NULL)
+		CREATE INDEX gen_durable_skip ON gen_durable USING btree (id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 5))
 		CREATE INDEX gen_durable_stray ON gen_durable USING btree (queue, fsm, fsm_version, aside_step, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 4))
 		CREATE INDEX signals_consumed ON signals USING btree (target_id, consumed_at) WHERE (consumed_at IS NOT NULL)
 		CREATE UNIQUE INDEX signals_pkey ON signals USING btree (id)
@@ -301,7 +302,7 @@ func TestChecksRefuseWhatCouldWedgeTheEngine(t *testing.T) {
 		`depth = 101`:                                                     "counts",
 		`pick_lane = 3`:                                                   "lane",
 		`pick_lane = 4`:                                                   "lane",
-		`pick_lane = 5, aside_step = 's'`:                                 "lane",
+		`pick_lane = 6, aside_step = 's'`:                                 "lane",
 		`place = 1`:                                                       "gate",
 		`gate = 'g', place = 0`:                                           "gate",
 		`gate = repeat('g', 1201)`:                                        "gate",

@@ -49,7 +49,7 @@ func (Instance) Annotations() []entschema.Annotation {
 				`AND depth BETWEEN 0 AND 100`,
 			// An instance without a partition key in lane 1 would never leave it, nor one without a gate
 			// lane 3, nor one without the name of a step lane 4.
-			"gen_durable_lane_check": `pick_lane BETWEEN 0 AND 4 AND (pick_lane <> 1 OR partition_key IS NOT NULL) ` +
+			"gen_durable_lane_check": `pick_lane BETWEEN 0 AND 5 AND (pick_lane <> 1 OR partition_key IS NOT NULL) ` +
 				`AND (pick_lane <> 3 OR gate IS NOT NULL) AND (pick_lane <> 4 OR aside_step IS NOT NULL)`,
 			"gen_durable_gate_check": `octet_length(gate) BETWEEN 1 AND 1200 AND (place IS NULL OR place >= 1 AND gate IS NOT NULL)`,
 		}),
@@ -191,7 +191,8 @@ func (Instance) Indexes() []ent.Index {
 		// Package internal/ddl makes it an index of when the instance's own retention ends.
 		partial("gen_durable_retained", "finished_at IS NOT NULL AND "+OwnRetention+" >= 0", "finished_at"),
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),
-		// This one serves the sweep of what joins have not waited for.
+		// These serve the sweeps of nodes to be skipped, and of what joins have not waited for.
+		partial("gen_durable_skip", visible+"pick_lane = 5", "id"),
 		partial("gen_durable_losers", "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round)", "id"),
 		// This one finds a node by its name, and keeps a graph from having two of one name.
 		partial("gen_durable_node", "node IS NOT NULL", "parent_id", "parent_round", "node").Unique(),

@@ -292,9 +292,7 @@ func (c *committer) woke(done *store.Committed) {
 		}
 	}
 	c.promotions.add(done.Missed)
-	if done.Rest {
-		c.restIsDue()
-	}
+	c.sweepsAreDue(done.Rest, done.Skips)
 }
 
 // settle answers the outcomes that were applied. The others were stale, or were left out because

@@ -83,6 +83,7 @@ type backend interface {
 	Poll(ctx context.Context, queues, machines, lines []string) (store.Polled, error)
 	TimeOut(ctx context.Context, limit int) (store.TimedOut, error)
 	CancelRest(ctx context.Context, mark string, after int64, limit int) (store.Rested, error)
+	Skip(ctx context.Context, mark string, after int64, limit int) (store.Skipped, error)
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
 	Throttle(ctx context.Context, key string, after time.Duration) error

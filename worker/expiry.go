@@ -29,9 +29,7 @@ func (e *expiry) sweep(ctx context.Context) error {
 		}
 		e.reportRefused("fail an instance over its deadline", r.Refused)
 		e.Nudge(r.Queues...)
-		if r.Rest {
-			e.restIsDue()
-		}
+		e.sweepsAreDue(r.Rest, r.Skips)
 		e.promotions.add(r.Missed)
 		e.ended(r.Failed)
 		tell(e.base, e.process, e.hooks.expire, ExpireEvent{Failed: len(r.Failed)})

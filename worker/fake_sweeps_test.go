@@ -36,7 +36,7 @@ func (db *fake) Poll(ctx context.Context, queues, machines, lines []string) (sto
 			}
 		}
 		out.Paused, out.Gates = slices.Clone(db.paused), slices.Clone(db.gates)
-		out.Overdue, out.Rest = len(db.overdue()) > 0, len(db.rested) > 0
+		out.Overdue, out.Rest, out.Skips = len(db.overdue()) > 0, len(db.rested) > 0, len(db.skipped) > 0
 		out.Fires, out.Fire = !db.scheduled.IsZero(), time.Until(db.scheduled)
 		return nil
 	})
@@ -271,6 +271,17 @@ func (db *fake) CancelRest(ctx context.Context, _ string, after int64, _ int) (o
 	err = db.send(ctx, "cancel rest", fmt.Sprint(after), func() error {
 		if len(db.rested) > 0 {
 			out, db.rested = db.rested[0], db.rested[1:]
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Skip does what the test has set.
+func (db *fake) Skip(ctx context.Context, _ string, after int64, _ int) (out store.Skipped, err error) {
+	err = db.send(ctx, "skip", fmt.Sprint(after), func() error {
+		if len(db.skipped) > 0 {
+			out, db.skipped = db.skipped[0], db.skipped[1:]
 		}
 		return nil
 	})

@@ -33,10 +33,11 @@ type fake struct {
 	lost      []lostClaim
 	paused    []store.PausedQueue
 	gates     store.Gates
-	throttled []string       // what Throttle was called with
-	rested    []store.Rested // what CancelRest returns, call by call
-	refiled   int            // how often Refile was called; the first page is full
-	scheduled time.Time      // when the next schedule is due; zero: there is none
+	throttled []string        // what Throttle was called with
+	rested    []store.Rested  // what CancelRest returns, call by call
+	skipped   []store.Skipped // what Skip returns, call by call
+	refiled   int             // how often Refile was called; the first page is full
+	scheduled time.Time       // when the next schedule is due; zero: there is none
 	// poisoned is a row that Postgres refuses to fail at its deadline.
 	poisoned int64
 	refused  time.Time           // when the last refusal was reported

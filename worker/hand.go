@@ -44,8 +44,8 @@ func (w *Worker) ByHand() *Hand {
 }
 
 // Wake does the work of the poller and the promotions: it wakes the instances whose await has timed
-// out, fails those over their deadline, cancels the children that no join waits for any more,
-// brings partition keys forward, and returns the names of paused queues.
+// out, fails those over their deadline, cancels the children that no join waits for any more, skips
+// nodes, brings partition keys forward, and returns the names of paused queues.
 func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 	polled, err := h.w.db.Poll(ctx, nil, h.w.machineIDs, []string{})
 	if err != nil {
@@ -75,6 +75,9 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 		}
 	}
 	if err := h.w.rest.sweep(ctx); err != nil { // also of those that the sweeps before have just made due
+		return nil, err
+	}
+	if err := h.w.skips.sweep(ctx); err != nil {
 		return nil, err
 	}
 	for in, some := h.w.promotions.next(); some; in, some = h.w.promotions.again(ctx) {

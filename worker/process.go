@@ -39,6 +39,7 @@ type process struct {
 	beaten    atomic.Int64 // when the newest heartbeat met no error, by since
 	quiet     quiet
 	restDue   chan struct{} // a join does not wait for children any more that are to be cancelled then
+	skipsDue  chan struct{} // nodes are to be skipped
 
 	// base ends everything. The other contexts derive from it, and end before it.
 	base  context.Context //nolint:containedctx // the worker's own life
@@ -62,7 +63,7 @@ func newProcess(c Config, db backend) *process {
 	p := &process{
 		config: c, id: uuid.NewString(), db: db, hooks: listen(c.Hooks), routes: routes(c.Machines),
 		queues: map[string]*queue{}, began: time.Now(), draining: make(chan struct{}),
-		restDue: make(chan struct{}, 1),
+		restDue: make(chan struct{}, 1), skipsDue: make(chan struct{}, 1),
 	}
 	p.log = c.Logger.With(slog.String("worker", p.id))
 	p.quiet.last = map[string]time.Time{}

@@ -73,9 +73,7 @@ func (r *reaper) reap() error {
 		}
 		r.reportRefused("reap an instance", done.Refused)
 		r.Nudge(done.Queues...)
-		if done.Rest {
-			r.restIsDue()
-		}
+		r.sweepsAreDue(done.Rest, done.Skips)
 		r.promotions.add(done.Missed)
 		r.ended(done.Failed)
 		tell(r.base, r.process, r.hooks.reap, ReapEvent{Released: done.Released, Failed: len(done.Failed)})

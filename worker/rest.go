@@ -22,38 +22,12 @@ type rest struct {
 	promotions *promotions
 }
 
-// restIsDue makes rest sweep.
-func (p *process) restIsDue() {
-	select {
-	case p.restDue <- struct{}{}:
-	default:
-	}
-}
-
 // restBehind is how long a sweep lets claims of the parents that have been woken go ahead: it locks
 // parents, and claims pass by rows that somebody has locked.
 const restBehind = 10 * time.Millisecond
 
-// run sweeps when it is woken. The pauses bound what the sweeps cost the server, and gather what
-// becomes due meanwhile.
 func (r *rest) run() {
-	for {
-		select {
-		case <-r.draining:
-			return
-		case <-r.restDue:
-		}
-		if !r.pause(restBehind) {
-			return
-		}
-		began := r.since()
-		if err := r.sweep(r.looking); err != nil {
-			r.trouble("cancel children that no join waits for", err)
-		}
-		if !r.pause(min(sweepPace*(r.since()-began), deadlinePoll)) {
-			return
-		}
-	}
+	r.sweeps(r.restDue, restBehind, r.sweep, "cancel children that no join waits for")
 }
 
 // sweep cancels what it can have at once. Children of what a pass has cancelled become due with

@@ -31,6 +31,7 @@ type Worker struct {
 	heartbeat  *heartbeat
 	expiry     *expiry
 	rest       *rest
+	skips      *skips
 	schedules  *schedules
 	schedulers []*scheduler
 
@@ -60,6 +61,7 @@ func assemble(c Config, db backend, line func(worker string) beater) *Worker {
 	w.heartbeat = newHeartbeat(p, w.flights, w.keys, line(p.id))
 	w.expiry = &expiry{process: p, promotions: w.promotions}
 	w.rest = &rest{process: p, flights: w.flights, promotions: w.promotions}
+	w.skips = &skips{process: p, promotions: w.promotions}
 	w.schedules = newSchedules(p)
 	for _, q := range p.queues {
 		w.schedulers = append(w.schedulers, newScheduler(p, q, w.flights, w.claims, w.keys, w.executor, w.promotions))
@@ -81,6 +83,7 @@ func (w *Worker) Start() {
 	w.loops.Go(newPoller(w.process, w.expiry, w.schedules).run)
 	w.loops.Go(w.promotions.run)
 	w.loops.Go(w.rest.run)
+	w.loops.Go(w.skips.run)
 	w.loops.Go((&refiler{w.process}).run)
 	w.loops.Go((&sweeper{process: w.process, keys: w.keys, promotions: w.promotions}).run)
 	if w.config.Fire != nil {

@@ -107,7 +107,7 @@ func (s *summary) remedy(c engine.Cause) string {
 		return "more slots or processes, or a lower priority for the others; gendurable queue list shows how much waits"
 	case engine.CauseRepeats:
 		return fmt.Sprintf("gendurable instance get %d has the errors of its attempts: what ended each run", s.ID)
-	case engine.CauseRunning, engine.CauseLost, engine.CauseSoon:
+	case engine.CauseRunning, engine.CauseLost, engine.CauseSoon, engine.CauseSkip:
 	}
 	return ""
 }

@@ -270,6 +270,14 @@ var (
 				},
 			},
 			{
+				Name:    "gen_durable_skip",
+				Unique:  false,
+				Columns: []*schema.Column{GenDurableColumns[0]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "status = 'runnable'::durable_status AND NOT paused AND pick_lane = 5",
+				},
+			},
+			{
 				Name:    "gen_durable_losers",
 				Unique:  false,
 				Columns: []*schema.Column{GenDurableColumns[0]},
@@ -628,7 +636,7 @@ func init() {
 		"gen_durable_finite_check":   "isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) AND isfinite(deadline)",
 		"gen_durable_gate_check":     "octet_length(gate) BETWEEN 1 AND 1200 AND (place IS NULL OR place >= 1 AND gate IS NOT NULL)",
 		"gen_durable_labels_check":   "jsonb_typeof(labels) = 'object'::text",
-		"gen_durable_lane_check":     "pick_lane BETWEEN 0 AND 4 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL) AND (pick_lane <> 4 OR aside_step IS NOT NULL)",
+		"gen_durable_lane_check":     "pick_lane BETWEEN 0 AND 5 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL) AND (pick_lane <> 4 OR aside_step IS NOT NULL)",
 		"gen_durable_lease_check":    "status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)",
 		"gen_durable_names_check":    "octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1",
 		"gen_durable_scope_check":    "correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]",

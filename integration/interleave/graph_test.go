@@ -31,7 +31,7 @@ func graph() world {
 		reaps("reap to the limit", 1), cancels("cancel node", subjectID), cancels("cancel waiting", followerID), cancels("cancel root", parentID),
 		cancelsFamily("cancel family", parentID), claims("claim", "default", owner, 10), delivers("signal node", byID(subjectID), "go", ""),
 		holds("hold waiting", subject|parent, followerID), holds("hold waiting, root", subject|parent, parentID, followerID),
-		operates("pause waiting", store.Pause, followerID),
+		operates("pause waiting", store.Pause, followerID), skips("skip"),
 		commits("adds", true, adding(done(one))), commits("stop that adds", true, adding(stopped(one))), commits("next that adds", true, adding(next(one))),
 		commits("another adds", true, adding(done(two))), transacts("own: adds", adding(done(one))),
 	}}

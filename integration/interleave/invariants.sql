@@ -188,6 +188,7 @@ WHERE m.marked AND NOT coalesce(CASE u.kind
   WHEN 'cancel' THEN m.was NOT IN ('done', 'failed')
   WHEN 'rest' THEN m.was NOT IN ('done', 'failed')
   WHEN 'over' THEN m.was = 'executing' AND (m.n).failure = 'cancelled' AND (m.n).visit = m.visit
+  WHEN 'skip' THEN m.was = 'runnable' AND m.visit = 0 AND (m.o).node IS NOT NULL AND (m.o).join_failed > 0 AND NOT (m.o).paused
   WHEN 'expire' THEN m.was NOT IN ('done', 'failed', 'executing') AND (m.o).deadline <= (m.n).updated_at
   ELSE m.was = 'executing' AND m.worker = u.worker AND m.token = u.token AND m.visit = u.visit END, false)
 UNION ALL

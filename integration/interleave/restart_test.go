@@ -70,7 +70,7 @@ func failing(name, root string) world {
 		row(subjectID, node("a", over("error")...)...),
 		row(siblingID, node("b", with(expired, "claim_token", "12", "crashes", "1")...)...),
 		row(followerID, node("c", "status", "'awaiting_children'", "children_pending", "1")...),
-		row(strangerID, node("d", with(executing, "claim_token", "15", "join_failed", "1")...)...),
+		row(strangerID, node("d", "join_failed", "1", "pick_lane", "5")...),
 		row(skippedID, node("e", with(over("skipped"), "join_failed", "1")...)...),
 		row(wokenID, node("g")...),
 		"INSERT INTO gendurable.edges VALUES (2, 4, 1), (3, 4, 0), (2, 5, 0), (2, 6, 0), (2, 7, 2)",
@@ -78,11 +78,10 @@ func failing(name, root string) world {
 	claim := func(id, token int64, name string) *step.Claim {
 		return &step.Claim{ID: id, Token: token, Step: "s", Queue: "default", Parent: parentID, ParentRound: 1, Depth: 1, Node: name}
 	}
-	b, d := claim(siblingID, 12, "b"), claim(strangerID, 15, "d")
-	skip := entry(d, step.Commit{Kind: step.Fail, Err: "skipped", Failure: "skipped"})
+	b := claim(siblingID, 12, "b")
 	return world{name: name, setup: overdue(setup, followerID), only: func(v verb) bool { return v.family == "restart" }, verbs: []verb{
 		restarts("restart", parentID), ofTheParent(commits("done", false, done(b))), ofTheParent(commits("stop, slow", true, stopped(b))),
-		ofTheParent(commits("skip", false, skip)), ofTheParent(commits("skip, slow", true, skip)), ofTheParent(commits("done, skip", false, done(b), skip)),
+		skips("skip"), inTurn("pause, skip, resume", operates("", store.Pause, strangerID), skips(""), operates("", store.Resume, strangerID)), operates("run now", store.RunNow, strangerID),
 		ofTheParent(transacts("own: done", done(b))), reaps("reap to the limit", 1), cancels("cancel waiting", followerID), cancels("cancel node", siblingID),
 		claims("claim", "default", owner, 10), operates("pause woken", store.Pause, wokenID), holds("hold waiting", subject|parent, followerID),
 	}}

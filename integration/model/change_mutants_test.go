@@ -15,7 +15,7 @@ var changeMutants = []mutant{
 	{"rewind keeps a deadline that is past", "operate_edit.go", "deadline = CASE WHEN g.status <> 'failed' OR g.deadline > (SELECT clock_timestamp()) THEN g.deadline END",
 		"deadline = g.deadline"},
 	{"rewind without a promotion", "operate.go", "|| o.Verb == Reschedule || o.Verb == Rewind) {", "|| o.Verb == Reschedule) {"},
-	{"migration stays aside", "operate_migrate.go", "pick_lane = CASE WHEN g.pick_lane = {lane key} AND NOT `+unconverted+` THEN {lane key} ELSE {lane front} END", "pick_lane = g.pick_lane"},
+	{"migration stays aside", "operate_migrate.go", "pick_lane = CASE WHEN g.pick_lane = {lane key} AND NOT `+unconverted+` THEN {lane key} ELSE `+frontAgain+` END", "pick_lane = g.pick_lane"},
 	{"set aside costs an attempt", "claim_stray.go", "aside_step = g.step, paused", "aside_step = g.step, attempt = g.attempt + 1, paused"},
 	{"what cannot be converted runs on", "claim_stray.go", "paused = g.paused OR u.fault IS NOT NULL,", "paused = g.paused,"},
 	{"recall of any step", "claim_stray.go", "k.f = a.f AND k.v = a.v AND k.s = a.s", "k.f = a.f AND k.v = a.v"},

@@ -51,7 +51,8 @@ func (w *World) claim(i *Instance, worker string, lease time.Duration) Claim {
 // Claimable lists the instances of a queue that may be claimed, most urgent first. An instance with
 // a partition key may be claimed only if nothing executes under that key, in any queue, and it is
 // the head of the key in this queue. The order within a key is a promise, so a head that this
-// worker does not know, or that a stranger holds, holds its followers back, and nobody else.
+// worker does not know, or that a stranger holds, or that is to be skipped, holds its followers
+// back, and nobody else.
 func (w *World) Claimable(queue string, knows func(Machine) bool) []*Instance {
 	var out []*Instance
 	headed := map[string]bool{}
@@ -63,7 +64,7 @@ func (w *World) Claimable(queue string, knows func(Machine) bool) []*Instance {
 				continue
 			}
 		}
-		if knows(i.Machine) && !w.held[i.ID] && !i.Stray && w.May(i, tolerance) {
+		if knows(i.Machine) && !w.held[i.ID] && !i.Stray && !i.toSkip() && w.May(i, tolerance) {
 			out = append(out, i)
 		}
 	}
@@ -95,7 +96,7 @@ func (w *World) busy(partitionKey string) bool {
 func (w *World) NextDue(queue string) Moment {
 	next := Never
 	for _, i := range w.instances {
-		if i.Queue == queue && i.Status == Runnable && !i.Paused && i.EligibleAt > w.Now && (next == Never || i.EligibleAt-w.Now < next) {
+		if i.Queue == queue && i.Status == Runnable && !i.Paused && !i.toSkip() && i.EligibleAt > w.Now && (next == Never || i.EligibleAt-w.Now < next) {
 			next = i.EligibleAt - w.Now
 		}
 	}

@@ -1,6 +1,10 @@
 package model
 
-import "slices"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // Need is what an edge asks of the end of its origin.
 type Need int
@@ -122,7 +126,7 @@ func (w *World) settle(ended ...*Instance) {
 }
 
 // settleEdges counts edges of what has ended. A node that waits goes on when it has none left, or
-// one is not met; it goes on then to be skipped.
+// one is not met. Then it is to be skipped, and nobody claims it.
 func (w *World) settleEdges(edges []Edge) {
 	var counted, unmet []*Instance
 	quorate := map[*Instance]bool{}
@@ -161,6 +165,46 @@ func (w *World) settleEdges(edges []Edge) {
 			to.Status, to.EligibleAt = Runnable, max(to.EligibleAt, w.Now)
 		}
 	}
+}
+
+// Skippable lists the nodes that a sweep skips: whatever their machine, their queue, their delay
+// and their key, but none that is paused.
+func (w *World) Skippable() (nodes []*Instance) {
+	return w.Instances(func(i *Instance) bool { return i.toSkip() && !i.Paused && !w.stuck(i, true) })
+}
+
+// SkipsDue reports whether any node is to be skipped, also one that a stranger keeps from it.
+func (w *World) SkipsDue() bool {
+	return w.first(func(i *Instance) bool { return i.toSkip() && !i.Paused }) != nil
+}
+
+// Skip fails nodes that are to be skipped, all at once.
+func (w *World) Skip(page []*Instance) {
+	for _, i := range page {
+		text := "skipped: " + w.unmet(i)
+		w.remember(i, "fail", text, "")
+		i.Status, i.Failure, i.FinishedAt, i.LastError = Failed, "skipped", w.Now, text
+		w.swept(i, i, "node.skip", text)
+	}
+	w.join(page...)
+	w.settle(page...)
+}
+
+// unmet says why a node is skipped: by the first edge that is not met, or if there is none but of
+// its quorum, by the first of that.
+func (w *World) unmet(i *Instance) string {
+	text := ""
+	for _, e := range w.Before(i.ID) {
+		from := w.Get(e.From)
+		switch {
+		case !from.Status.Terminal() || e.met(from):
+		case e.Needs != NeedsAny:
+			return fmt.Sprintf("node %q is %s", from.Node, from.Status)
+		case text == "":
+			text = fmt.Sprintf("too few of a quorum are done: node %q is %s", from.Node, from.Status)
+		}
+	}
+	return cmp.Or(text, "a node that it waited for, which has been deleted since, did not end as it had to")
 }
 
 // uproot deletes the edges that lead away from an instance.

@@ -530,6 +530,26 @@ func (p *pair) expire(most int) {
 	}
 }
 
+// skips fails the nodes that are to be skipped, level by level. Which of them a page has is the
+// engine's to choose, and makes a difference, as for cancelRest.
+func (p *pair) skips(most int) {
+	p.logf("skips(%d)", most)
+	ctx, cancel := p.context()
+	defer cancel()
+	for found := true; found; {
+		got, err := p.Skip(ctx, mark(), 0, most)
+		require.NoError(p, err)
+		require.Empty(p, got.Refused)
+		p.miss(got.Missed)
+		due, some := p.model.Skippable(), p.ofRows(got.Failed)
+		require.Len(p, some, min(most, len(due)), "to be skipped: %d", len(due))
+		page := slices.DeleteFunc(due, func(i *model.Instance) bool { return !slices.Contains(some, i.ID) })
+		require.Len(p, page, len(some), "not to be skipped: %d", some)
+		p.model.Skip(page)
+		found = len(some) > 0
+	}
+}
+
 // cancelRest cancels the children that no join waits for any more, and what these have spawned,
 // until a pass finds nothing. Which of them a page has is the engine's to choose, and makes a
 // difference: a parent that waits for them all the same wakes when enough of them have ended.

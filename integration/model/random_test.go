@@ -151,6 +151,7 @@ var possible = []struct {
 	{"time out", 2, func(h *history) bool { h.timeOut(h.page()); return true }},
 	{"expire", 2, func(h *history) bool { h.expire(h.page()); return true }},
 	{"cancel rest", 2, func(h *history) bool { h.cancelRest(h.page()); return true }},
+	{"skip", 2, func(h *history) bool { h.skips(h.page()); return true }},
 	{"sweep", 1, (*history).sweeps},
 	{"fire", 1, func(h *history) bool { h.fire(); return true }},
 	{"stray", 1, (*history).strays},
@@ -204,6 +205,7 @@ func (h *history) end() {
 	h.timeOut(1000)
 	h.expire(1000)
 	h.cancelRest(1000)
+	h.skips(1000)
 	for _, q := range queues {
 		h.recall(&h.actors[0].worker, q, steps)
 		h.claim(&h.actors[0].worker, q, 1000, wide)

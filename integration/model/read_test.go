@@ -54,6 +54,7 @@ func (p *pair) poll() {
 	}
 	require.Equal(p, p.model.Overdue(), found.Overdue, "over a deadline")
 	require.Equal(p, p.model.RestDue(), found.Rest, "a rest to cancel")
+	require.Equal(p, p.model.SkipsDue(), found.Skips, "a node to be skipped")
 	for _, q := range queues {
 		if found.Lines[q] { // whether they may begin, a claim finds out
 			continue

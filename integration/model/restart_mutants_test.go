@@ -17,7 +17,7 @@ var restartMutants = []mutant{
 	{"a node that gives way forgets that it has begun", "commit.go", "WHEN u.unbegun AND g.commit_id IS NULL", "WHEN u.unbegun"},
 	{"what was skipped stays so", "operate_restart_plan.go", "g.hinders[to] == 0 &&", "g.hinders[to] < 0 &&"},
 	{"what was skipped for two runs for one", "operate_restart_plan.go", "g.hinders[to] == 0 &&", "g.hinders[to] >= 0 &&"},
-	{"what is about to be skipped is", "operate_restart_plan.go", "const toSkip = `(x.node", "const toSkip = `(false AND x.node"},
+	{"what is about to be skipped is", "operate_restart_plan.go", "OR x.status = 'runnable' AND NOT `+begun+`)", "OR x.status = 'runnable' AND x.pick_lane = 0 AND NOT `+begun+`)"},
 	{"a recount takes what runs again for over", "operate_restart_plan.go", "case e.state == 0 || g.runs[e.from]:", "case e.state == 0:"},
 	{"a recount of a quorum takes what runs again for over", "operate_restart_plan.go", "case e.any && (e.state == 0 || g.runs[e.from]):", "case e.any && e.state == 0:"},
 	{"a recount takes every edge for met", "operate_restart_plan.go", "WHEN e.needs = {needs end} OR (e.needs <> {needs failed}) = (o.status = 'done') THEN 1", "WHEN e.needs >= 0 THEN 1"},

@@ -97,6 +97,7 @@ func TestGraphs(t *testing.T) {
 				h.expire(2)
 				h.timeOut(2)
 				h.cancelRest(1000)
+				h.skips(2)
 			case n == 7 && h.rarely("pause"):
 				h.pauses()
 			case n == 7:

@@ -145,7 +145,7 @@ CREATE TABLE "gen_durable" (
   CONSTRAINT "gen_durable_finite_check" CHECK (isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) AND isfinite(deadline)),
   CONSTRAINT "gen_durable_gate_check" CHECK (octet_length(gate) BETWEEN 1 AND 1200 AND (place IS NULL OR place >= 1 AND gate IS NOT NULL)),
   CONSTRAINT "gen_durable_labels_check" CHECK (jsonb_typeof(labels) = 'object'::text),
-  CONSTRAINT "gen_durable_lane_check" CHECK (pick_lane BETWEEN 0 AND 4 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL) AND (pick_lane <> 4 OR aside_step IS NOT NULL)),
+  CONSTRAINT "gen_durable_lane_check" CHECK (pick_lane BETWEEN 0 AND 5 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL) AND (pick_lane <> 4 OR aside_step IS NOT NULL)),
   CONSTRAINT "gen_durable_lease_check" CHECK (status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)),
   CONSTRAINT "gen_durable_names_check" CHECK (octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1),
   CONSTRAINT "gen_durable_scope_check" CHECK (correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]),
@@ -181,6 +181,8 @@ CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE finis
 CREATE INDEX "gen_durable_retained" ON "gen_durable" ((timezone('UTC', finished_at) + least(CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END, 3162240000000000) * interval '00:00:00.000001')) WHERE finished_at IS NOT NULL AND CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END >= 0;
 -- Create index "gen_durable_deadline" to table: "gen_durable"
 CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE await_deadline IS NOT NULL;
+-- Create index "gen_durable_skip" to table: "gen_durable"
+CREATE INDEX "gen_durable_skip" ON "gen_durable" ("id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 5;
 -- Create index "gen_durable_losers" to table: "gen_durable"
 CREATE INDEX "gen_durable_losers" ON "gen_durable" ("id") WHERE losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round);
 -- Create index "gen_durable_node" to table: "gen_durable"

@@ -241,6 +241,7 @@ type Committed struct {
 	Soon    map[string]time.Duration // by queue, how soon the next row becomes due
 	Missed  []string                 // partition keys to promote again soon
 	Rest    bool                     // it has woken a parent whose join cancels the rest: worth a CancelRest
+	Skips   bool                     // it has left nodes to be skipped: worth a Skip
 	Turned  map[int64]bool           // instances of applied outcomes that did not end, since a signal waited: see step.Unless
 	Unread  []Unread                 // signals that nobody has consumed, deleted with the inboxes of instances that are done
 }
@@ -401,7 +402,7 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 func (s *Store) settle(b *batch, out *Committed) []entpgx.Stmt {
 	stmts := s.join(&b.joiners, b.mark, readWoken(&out.Queues, &out.Rest))
 	if len(b.nodes) > 0 {
-		stmts = append(stmts, s.stmt(settleEdgesSQL, readQueues(&out.Queues), b.nodes, b.mark))
+		stmts = append(stmts, s.stmt(settleEdgesSQL, readSettled(&out.Queues, &out.Skips), b.nodes, b.mark))
 	}
 	if len(b.keys) > 0 {
 		var p Promotion

@@ -14,9 +14,9 @@ import (
 // commit that ends it.
 //
 // A node that waits is in awaiting_children, at visit 0, with its edges to come in
-// children_pending. join_failed counts the edges that are not met. The first of these wakes it:
-// whoever claims it then ends it without running its step. So what is skipped is settled level by
-// level, each in a commit of its own, however large the graph is.
+// children_pending. join_failed counts the edges that are not met. The first of these ends its
+// wait: it is runnable then, in a lane where no claim finds it, until Skip ends it. So what is
+// skipped is settled level by level, in bounded slices, however large the graph is.
 //
 // The edges of a quorum count as one edge. It is met when wake_done of them are, and not met when
 // so many can never be. join_done counts those that are met, join_size those to come.
@@ -72,9 +72,10 @@ var (
 
 // settleText settles the edges of ended nodes, with one aggregated update per row that waits.
 // It counts a node only if this commit ended it (joined = mark, so exactly once), and only in a row
-// that still waits. Such a row goes on when its last edge is met, or the first one is not. It
-// returns the queue of each row that it woke. The rows have been locked since the update, and the
-// roots as well.
+// that still waits. Such a row goes on when its last edge is met, or to be skipped when the first
+// one is not. Then it keeps its delay, for a Restart that lets it wait again. It returns the queue
+// of each row that goes on, and whether it is to be skipped. The rows have been locked since the
+// update, and the roots as well.
 //
 // Or it settles added edges whose origins had ended before this commit: $1 has these, and $3 the
 // nodes to which the edges lead. $1 ended nodes $2 mark
@@ -85,7 +86,7 @@ func settleText(added bool) string {
     status = CASE WHEN l.wakes THEN 'runnable' ELSE p.status END,
     eligible_at = CASE WHEN l.wakes THEN greatest(p.eligible_at, (SELECT clock_timestamp())) ELSE p.eligible_at END,
     updated_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.updated_at END,
-    pick_lane = {lane front}
+    pick_lane = CASE WHEN d.ok < d.n OR l.lost > 0 THEN {lane skip} ELSE {lane front} END
   FROM (SELECT e.to_id, count(*) FILTER (WHERE e.needs < {needs any})::int AS n,
       count(*) FILTER (WHERE e.needs = {needs end} OR e.needs < {needs any} AND (e.needs = {needs done}) = (k.status = 'done'))::int AS ok,
       count(*) FILTER (WHERE e.needs = {needs any})::int AS more, count(*) FILTER (WHERE e.needs = {needs any} AND k.status = 'done')::int AS yes
@@ -97,8 +98,23 @@ func settleText(added bool) string {
       x.children_pending <= d.n + ` + quorumMet + `::int OR d.ok < d.n OR ` + quorumLost + ` AS wakes
     FROM {s}.gen_durable x WHERE x.id = d.to_id AND ` + waitingNode + ` FOR NO KEY UPDATE) l
   WHERE p.ctid = l.tid
-  RETURNING p.queue, p.status)
-SELECT queue FROM woken WHERE status = 'runnable'`
+  RETURNING p.queue, p.status, p.pick_lane)
+SELECT queue, pick_lane = {lane skip} FROM woken WHERE status = 'runnable'`
+}
+
+// readSettled notes the queues of nodes that go on, and whether any is to be skipped.
+func readSettled(into *[]string, skips *bool) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var queue string
+		var skip bool
+		_, err := pgx.ForEachRow(rows, []any{&queue, &skip}, func() error {
+			if *skips = *skips || skip; !skip {
+				*into = append(*into, queue)
+			}
+			return nil
+		})
+		return err
+	}
 }
 
 // These are the conditions that the ends of d complete the quorum of the node x, and that they

@@ -372,7 +372,7 @@ func (s *Store) connect(send send, b *batch, g *growth, out *Committed) ([]entpg
 		stmts = append(stmts, s.stmt(growSQL, nil, g.claim.Parent, g.claim.ParentRound, int32(n))) //nolint:gosec // bounded by the limits
 	}
 	if len(e.ended.from) > 0 {
-		stmts = append(stmts, s.stmt(settleAddedSQL, readQueues(&out.Queues), e.ended.from, b.mark, e.ended.to))
+		stmts = append(stmts, s.stmt(settleAddedSQL, readSettled(&out.Queues, &out.Skips), e.ended.from, b.mark, e.ended.to))
 	}
 	return stmts, nil
 }

@@ -114,6 +114,7 @@ func TestAdditionsJoinTheGraph(t *testing.T) {
 				e = adding(e, c.adds)
 			}
 			b.commit(newMark(), len(names)%2 == 0, e)
+			b.skip()
 			woken = b.status(root) == "runnable"
 		}
 		require.Equal(t, c.want, b.states(root), "%v", c)
@@ -336,6 +337,9 @@ func (b bench) runGrowing(root int64, grow func(*step.Claim, store.Entry) store.
 	for range 10_000 {
 		var left int
 		if err := b.pool.QueryRow(ctx, byHand(`SELECT children_pending FROM gendurable.gen_durable WHERE id = $1`), root).Scan(&left); err != nil || left == 0 {
+			return err
+		}
+		if _, err := b.skipAll(ctx, 3); err != nil && store.Classify(err) != store.FaultTransient {
 			return err
 		}
 		got, err := b.Claim(ctx, store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"m/1"}, Limit: 1, Window: 1000, Lease: time.Hour})

@@ -44,10 +44,11 @@ type Promotion struct {
 	// Such a key is not in Missed: the sweep of the keys finds it again.
 	Refused []Refused
 	Rest    bool // a parent was woken whose join cancels the rest: worth a CancelRest
+	Skips   bool // a node is to be skipped: worth a Skip
 }
 
 func (p *Promotion) add(o Promotion) {
-	p.Rest = p.Rest || o.Rest
+	p.Rest, p.Skips = p.Rest || o.Rest, p.Skips || o.Skips
 	p.Queues, p.Missed, p.Refused = append(p.Queues, o.Queues...), append(p.Missed, o.Missed...), append(p.Refused, o.Refused...)
 }
 

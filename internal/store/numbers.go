@@ -10,6 +10,7 @@ const (
 	laneAside        // set aside: a worker that met it does not know its machine
 	laneLine         // in line at a gate
 	laneStray        // set aside: a worker that met it does not know its step
+	laneSkip         // a node that is to be skipped: no claim takes it, Skip ends it
 )
 
 // The act of a claim is what it does to a row that it has locked.
@@ -26,7 +27,7 @@ const (
 
 // numbers are what texts call by a name: {lane front} is 0.
 var numbers = map[string]int{
-	"lane front": laneFront, "lane key": laneKey, "lane aside": laneAside, "lane line": laneLine, "lane stray": laneStray,
+	"lane front": laneFront, "lane key": laneKey, "lane aside": laneAside, "lane line": laneLine, "lane stray": laneStray, "lane skip": laneSkip,
 	"act claim": actClaim, "act behind": actBehind, "act aside": actAside, "act forward": actForward, "act blocked": actBlocked,
 	"act line": actLine, "act front": actFront, "act step": actStep,
 	"needs done": int(step.NeedsDone), "needs end": int(step.NeedsEnd), "needs failed": int(step.NeedsFailed), "needs any": int(step.NeedsAny),

@@ -106,7 +106,7 @@ func (s *Store) cancelAll(todo []*operated, o *Order, read func(pgx.Rows) error,
 		stmts = append(stmts, s.stmt(cancelSQL, read, ids, o.Mark, text))
 		stmts = append(stmts, s.join(&joiners, o.Mark, readWoken(&out.Queues, &out.Rest))...)
 		if len(nodes) > 0 {
-			stmts = append(stmts, s.stmt(settleEdgesSQL, readQueues(&out.Queues), nodes, o.Mark))
+			stmts = append(stmts, s.stmt(settleEdgesSQL, readSettled(&out.Queues, &out.Skips), nodes, o.Mark))
 		}
 	}
 	return append(stmts, s.promotion(keys, out)...)

@@ -74,7 +74,7 @@ const unconverted = `(g.paused AND coalesce(starts_with(g.last_error, '` + step.
 var moveSQL = named("migrate", `WITH moved AS (
   UPDATE {s}.gen_durable g SET fsm_version = $6::int, step = u.step, state = u.state::jsonb,
     paused = g.paused AND NOT `+unconverted+`, last_error = CASE WHEN NOT `+unconverted+` THEN g.last_error END,
-    pick_lane = CASE WHEN g.pick_lane = {lane key} AND NOT `+unconverted+` THEN {lane key} ELSE {lane front} END, gate = NULL, place = NULL
+    pick_lane = CASE WHEN g.pick_lane = {lane key} AND NOT `+unconverted+` THEN {lane key} ELSE `+frontAgain+` END, gate = NULL, place = NULL
   FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::text[])::xid AS written, unnest($3::text[]) AS step, unnest($4::text[]) AS state) u
   CROSS JOIN LATERAL (SELECT x.ctid AS tid, x.step AS was FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
   WHERE g.ctid = l.tid AND g.xmin = u.written AND g.fsm = $9 AND g.fsm_version = $5::int

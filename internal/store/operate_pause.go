@@ -16,7 +16,7 @@ RETURNING g.id`)
 
 // resumeSQL puts paused instances back. They get lane front: a place behind a key, or aside, that
 // one may have had is out of date. $1 ids, locked
-var resumeSQL = named("resume", `UPDATE {s}.gen_durable g SET paused = false, pick_lane = {lane front}
+var resumeSQL = named("resume", `UPDATE {s}.gen_durable g SET paused = false, pick_lane = `+frontAgain+`
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND g.paused AND coalesce(g.status NOT IN ('done', 'failed'), false)

@@ -67,7 +67,7 @@ var (
 // $10 how many of that round stay skipped
 var restartSQL = named("restart", `UPDATE {s}.gen_durable g SET status = CASE WHEN u.waits THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END,
   failure = NULL, finished_at = NULL, paused = g.paused AND g.finished_at IS NULL, joined = CASE WHEN u.counted THEN NULL ELSE g.joined END,
-  pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, run_gate = NULL, run_place = NULL, locked_by = NULL, lease_expires_at = NULL,
+  pick_lane = CASE WHEN u.unmet > 0 AND NOT u.waits THEN {lane skip} ELSE {lane front} END, gate = NULL, place = NULL, seat = NULL, run_gate = NULL, run_place = NULL, locked_by = NULL, lease_expires_at = NULL,
   attempt = 0, crashes = 0, commit_id = CASE WHEN u.unmet IS NULL THEN g.commit_id END, last_error = CASE WHEN u.waits THEN NULL ELSE g.last_error END, await_deadline = NULL,
   deadline = CASE WHEN g.finished_at IS NULL OR g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,
   children_pending = coalesce(u.pending, g.children_pending),

@@ -7,10 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// toSkip is the condition that the row x is a node that is about to be skipped: its worker runs no
-// step of it. The claim on it is void once it waits again, and Feed finds that.
-const toSkip = `(x.node IS NOT NULL AND x.visit = 0 AND x.join_failed > 0 AND x.finished_at IS NULL)`
-
 // memberText is what a Restart has to know of a row x.
 const memberText = `x.id, coalesce(x.parent_id, 0), coalesce(x.parent_round, 0), x.status::text, coalesce(x.failure, ''), x.visit,
   x.joined IS NOT NULL, x.node IS NOT NULL, coalesce(x.join_failed, 0), x.children_pending, x.round,
@@ -20,24 +16,25 @@ const memberText = `x.id, coalesce(x.parent_id, 0), coalesce(x.parent_round, 0),
 // membersSQL reads rows. $1 ids
 var membersSQL = named("restarted", `SELECT `+memberText+` FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[])`)
 
-// failedChildrenSQL reads children of rounds that have failed or are about to be skipped.
+// failedChildrenSQL reads children of rounds that have failed.
 // $1 parents $2 their rounds $3 most
 var failedChildrenSQL = named("failed children", `SELECT `+memberText+` FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
 CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x
-  WHERE x.parent_id = u.parent AND x.parent_round = u.round AND (x.status = 'failed' OR `+toSkip+`) OFFSET 0) x
+  WHERE x.parent_id = u.parent AND x.parent_round = u.round AND x.status = 'failed' OFFSET 0) x
 LIMIT $3`)
 
-// skippedBehindSQL reads a node, and those behind it that are skipped or about to be, through such
-// ones. $1 id $2 most
+// skippedBehindSQL reads a node, and those behind it that are skipped, through such ones. $1 id
+// $2 most
 var skippedBehindSQL = named("skipped behind", `WITH RECURSIVE r(id) AS (
   SELECT $1::bigint
   UNION
   SELECT t.id FROM r CROSS JOIN LATERAL (SELECT e.to_id FROM {s}.edges e WHERE e.from_id = r.id OFFSET 0) e
-  CROSS JOIN LATERAL (SELECT x.id FROM {s}.gen_durable x WHERE x.id = e.to_id AND (x.failure = 'skipped' OR `+toSkip+`) OFFSET 0) t)
+  CROSS JOIN LATERAL (SELECT x.id FROM {s}.gen_durable x WHERE x.id = e.to_id AND x.failure = 'skipped' OFFSET 0) t)
 SELECT `+memberText+` FROM (SELECT id FROM r LIMIT $2) r
 CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = r.id OFFSET 0) x`)
 
-// waitBehindSQL reads the nodes behind others that wait, or have been woken and not begun.
+// waitBehindSQL reads the nodes behind others that wait, or have been woken and not begun. Among
+// these are those that are about to be skipped: once such a one waits again, Skip passes it by.
 // $1 ids $2 most
 var waitBehindSQL = named("wait behind", `SELECT `+memberText+` FROM (SELECT DISTINCT e.to_id FROM unnest($1::bigint[]) AS u(id)
   CROSS JOIN LATERAL (SELECT e.to_id FROM {s}.edges e WHERE e.from_id = u.id OFFSET 0) e) b
@@ -75,9 +72,7 @@ type member struct {
 	quorum, members         int  // of a node: so many of its quorum are to be done, so many are to come
 }
 
-func (m *member) skipped() bool {
-	return m.failure == "skipped" || m.node && m.visit == 0 && m.unmet > 0 && !m.ended()
-}
+func (m *member) skipped() bool { return m.failure == "skipped" }
 
 func (m *member) ended() bool { return m.status == "done" || m.status == "failed" }
 

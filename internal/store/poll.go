@@ -13,15 +13,16 @@ import (
 // pollSQL looks, for all idle queues of a process at once, when each has something to claim, when
 // the next await times out, and whether an instance is over its deadline. Per queue it visits the
 // distinct priorities and the machines set aside, never the backlog; of deadlines it visits those
-// that are past, and of strays and of rounds with a rest to cancel the first. It returns the queue,
-// the µs until the queue is due (0 or less: now; NULL: nothing waits), whether an instance is over
-// its deadline, whether there is a stray, and whether a round has a rest to cancel. In the last
-// row, the queue is NULL and the µs are those until the next await times out. It passes by a
-// timeout of a row that does not wait, which foreign SQL has left.
+// that are past, and of strays, of rounds with a rest to cancel and of nodes to be skipped the
+// first. It returns the queue, the µs until the queue is due (0 or less: now; NULL: nothing waits),
+// whether an instance is over its deadline, whether there is a stray, whether a round has a rest to
+// cancel, and whether a node is to be skipped. In the last row, the queue is NULL and the µs are
+// those until the next await times out. It passes by a timeout of a row that does not wait, which
+// foreign SQL has left.
 //
 // $1 queues $2 machines
 var pollSQL = named("poll", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-SELECT q.queue, (extract(epoch FROM least(n.at, a.at) - (SELECT clock_timestamp())) * 1000000)::bigint, false, false, false
+SELECT q.queue, (extract(epoch FROM least(n.at, a.at) - (SELECT clock_timestamp())) * 1000000)::bigint, false, false, false, false
 FROM unnest($1::text[]) AS q(queue)
 CROSS JOIN LATERAL (
   WITH RECURSIVE level(p, at) AS (
@@ -54,7 +55,8 @@ SELECT NULL, (SELECT (extract(epoch FROM g.await_deadline - (SELECT clock_timest
   (SELECT true FROM {s}.gen_durable x WHERE `+overdueText+` ORDER BY x.deadline LIMIT 1) IS NOT NULL,
   (SELECT true FROM {s}.gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane stray}
    ORDER BY g.queue, g.fsm, g.fsm_version, g.aside_step LIMIT 1) IS NOT NULL,
-  (SELECT true FROM {s}.gen_durable x WHERE `+restDue+` ORDER BY x.id LIMIT 1) IS NOT NULL`)
+  (SELECT true FROM {s}.gen_durable x WHERE `+restDue+` ORDER BY x.id LIMIT 1) IS NOT NULL,
+  (SELECT true FROM {s}.gen_durable x WHERE `+toBeSkipped+` ORDER BY x.id LIMIT 1) IS NOT NULL`)
 
 // Polled is the result of a poll.
 type Polled struct {
@@ -64,6 +66,7 @@ type Polled struct {
 	Overdue  bool                     // some instance is over its deadline
 	Strays   bool                     // some instance is set aside at its step, in any queue
 	Rest     bool                     // some parent does not wait any more for children that are to be cancelled then
+	Skips    bool                     // some node is to be skipped
 	Keeping  bool                     // signals are kept
 	Paused   []PausedQueue            // all paused queues, not only those of the poll
 	Gates    Gates                    // all gates
@@ -111,9 +114,10 @@ func (s *Store) poll(queues, machines []string, out *Polled) entpgx.Stmt {
 	return s.stmt(pollSQL, func(rows pgx.Rows) error {
 		var queue *string
 		var us *int64
-		var overdue, strays, rest bool
-		_, err := pgx.ForEachRow(rows, []any{&queue, &us, &overdue, &strays, &rest}, func() error {
-			out.Overdue, out.Strays, out.Rest = out.Overdue || overdue, out.Strays || strays, out.Rest || rest
+		var overdue, strays, rest, skips bool
+		_, err := pgx.ForEachRow(rows, []any{&queue, &us, &overdue, &strays, &rest, &skips}, func() error {
+			out.Overdue, out.Strays = out.Overdue || overdue, out.Strays || strays
+			out.Rest, out.Skips = out.Rest || rest, out.Skips || skips
 			switch {
 			case us == nil:
 			case queue == nil:

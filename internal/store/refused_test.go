@@ -71,6 +71,12 @@ var sweeps = map[string]struct {
 		require.NoError(b.t, err)
 		return len(got.Failed), got.Refused
 	}},
+	"skip": {plain.with(columns{"node": `'n' || (SELECT count(*) FROM gendurable.gen_durable)`, "parent_id": `1`, "parent_round": `1`, "join_failed": `1`, "pick_lane": `5`}),
+		func(b bench, limit int) (int, []store.Refused) {
+			got, err := b.Skip(b.t.Context(), newMark(), 0, limit)
+			require.NoError(b.t, err)
+			return len(got.Failed), got.Refused
+		}},
 	"time out": {plain.with(columns{"status": `'awaiting_signal'`, "awaits": `'{go}'`, "await_deadline": `now() - interval '1 s'`}),
 		func(b bench, limit int) (int, []store.Refused) {
 			got, err := b.TimeOut(b.t.Context(), limit)

@@ -198,6 +198,8 @@ var roundTrips = []trip{
 	}, commitAll},
 	{"commit of ends of nodes", 1, func(b bench, n int) any { return b.endsOfNodes(n) }, commitAll},
 	{"commit of ends of nodes in the slow lane", 1, func(b bench, n int) any { return b.endsOfNodes(n) }, commitSlowly},
+	{"skip nodes", 3, func(b bench, n int) any { return b.toSkip(n) }, skipOnce},
+	{"skip no nodes", 2, func(bench, int) any { return 0 }, skipOnce},
 	{"restart of a graph", 13, func(b bench, n int) any { return b.brokenGraph(n) }, restartRoot},
 	{"restart of a graph that has ended", 15, func(b bench, n int) any {
 		root := b.brokenGraph(n)

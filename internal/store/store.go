@@ -32,8 +32,8 @@ type Store struct {
 	quoted   string
 	rendered atomic.Pointer[rendering]
 	apart    struct {
-		claim                       aparts
-		timeout, reap, expire, rest apart
+		claim                             aparts
+		timeout, reap, expire, rest, skip apart
 	}
 	// recording: some process records a machine. Polls keep it current.
 	recording atomic.Bool

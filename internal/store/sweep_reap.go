@@ -201,7 +201,7 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, these bool, mark string, 
 func (s *Store) follow(send send, joiners *joiners, nodes []int64, keys []string, mark string, promote bool, p *Promotion, stmts ...entpgx.Stmt) error {
 	stmts = append(stmts, s.join(joiners, mark, readWoken(&p.Queues, &p.Rest))...)
 	if len(nodes) > 0 {
-		stmts = append(stmts, s.stmt(settleEdgesSQL, readQueues(&p.Queues), nodes, mark))
+		stmts = append(stmts, s.stmt(settleEdgesSQL, readSettled(&p.Queues, &p.Skips), nodes, mark))
 	}
 	switch {
 	case len(keys) > 0 && promote:

@@ -4,7 +4,7 @@ WITH woken AS (
     status = CASE WHEN l.wakes THEN 'runnable' ELSE p.status END,
     eligible_at = CASE WHEN l.wakes THEN greatest(p.eligible_at, (SELECT clock_timestamp())) ELSE p.eligible_at END,
     updated_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.updated_at END,
-    pick_lane = 0
+    pick_lane = CASE WHEN d.ok < d.n OR l.lost > 0 THEN 5 ELSE 0 END
   FROM (SELECT e.to_id, count(*) FILTER (WHERE e.needs < 3)::int AS n,
       count(*) FILTER (WHERE e.needs = 1 OR e.needs < 3 AND (e.needs = 0) = (k.status = 'done'))::int AS ok,
       count(*) FILTER (WHERE e.needs = 3)::int AS more, count(*) FILTER (WHERE e.needs = 3 AND k.status = 'done')::int AS yes
@@ -16,5 +16,5 @@ WITH woken AS (
       x.children_pending <= d.n + coalesce(x.join_done < x.wake_done AND x.join_done + d.yes >= x.wake_done, false)::int OR d.ok < d.n OR coalesce(x.join_done + d.yes + x.join_size - d.more < x.wake_done, false) AS wakes
     FROM "gendurable".gen_durable x WHERE x.id = d.to_id AND coalesce(x.status = 'awaiting_children' AND x.visit = 0 AND x.node IS NOT NULL, false) FOR NO KEY UPDATE) l
   WHERE p.ctid = l.tid
-  RETURNING p.queue, p.status)
-SELECT queue FROM woken WHERE status = 'runnable'
+  RETURNING p.queue, p.status, p.pick_lane)
+SELECT queue, pick_lane = 5 FROM woken WHERE status = 'runnable'

@@ -2,7 +2,7 @@ WITH RECURSIVE r(id) AS (
   SELECT $1::bigint
   UNION
   SELECT t.id FROM r CROSS JOIN LATERAL (SELECT e.to_id FROM "gendurable".edges e WHERE e.from_id = r.id OFFSET 0) e
-  CROSS JOIN LATERAL (SELECT x.id FROM "gendurable".gen_durable x WHERE x.id = e.to_id AND (x.failure = 'skipped' OR (x.node IS NOT NULL AND x.visit = 0 AND x.join_failed > 0 AND x.finished_at IS NULL)) OFFSET 0) t)
+  CROSS JOIN LATERAL (SELECT x.id FROM "gendurable".gen_durable x WHERE x.id = e.to_id AND x.failure = 'skipped' OFFSET 0) t)
 SELECT x.id, coalesce(x.parent_id, 0), coalesce(x.parent_round, 0), x.status::text, coalesce(x.failure, ''), x.visit,
   x.joined IS NOT NULL, x.node IS NOT NULL, coalesce(x.join_failed, 0), x.children_pending, x.round,
   x.round = x.visit OR coalesce(x.join_round = x.visit, false), coalesce(-x.round = ANY(x.losers), false),
