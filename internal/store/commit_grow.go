@@ -309,7 +309,7 @@ func (s *Store) overtaken(send send, b *batch, out *Committed) error {
 	}
 	var p Promotion
 	err := s.follow(send, &joiners{ids, c.ParentRound < 0}, ids, keys, mark, false, &p, stmts...)
-	out.Queues, out.Missed, out.Rest = append(out.Queues, p.Queues...), append(out.Missed, p.Missed...), true
+	out.Queues, out.Missed, out.Rest, out.Skips = append(out.Queues, p.Queues...), append(out.Missed, p.Missed...), true, out.Skips || p.Skips
 	return err
 }
 
