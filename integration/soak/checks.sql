@@ -98,8 +98,8 @@ JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.visit = r.visit AN
 ANALYZE soak.consumption, soak.identity;
 
 -- The children of each round, as they stand after each transaction that changed that: how many have not been counted as ended, how many were
--- counted as done and as failed, and how many a visit was shown. Each such transaction has the parent's lock, and so do those that change how
--- the parent waits.
+-- counted as done and as failed, which those that were skipped are not, and how many a visit was shown. Each such transaction has the parent's
+-- lock, and so do those that change how the parent waits.
 CREATE MATERIALIZED VIEW soak.census AS
 SELECT parent, round, xid, seq, sum(live) OVER w AS live, sum(done) OVER w AS done, sum(failed) OVER w AS failed, sum(shown) OVER w AS shown
 FROM (SELECT parent, round, xid, max(seq) AS seq, sum(live) AS live, sum(done) AS done, sum(failed) AS failed, sum(shown) AS shown
@@ -107,7 +107,7 @@ FROM (SELECT parent, round, xid, max(seq) AS seq, sum(live) AS live, sum(done) A
     SELECT parent, parent_round AS round, xid, seq, 1 AS live, 0 AS done, 0 AS failed, 0 AS shown FROM soak.change WHERE op = 'I' AND parent IS NOT NULL
     UNION ALL
     SELECT parent, parent_round, xid, seq, CASE WHEN joined IS NULL THEN 1 ELSE -1 END, CASE WHEN status = 'done' THEN 1 ELSE 0 END,
-      CASE WHEN joined IS NULL THEN -1 WHEN status = 'failed' THEN 1 ELSE 0 END, 0
+      CASE WHEN 'skipped' IN (failure, old_failure) THEN 0 WHEN joined IS NULL THEN -1 WHEN status = 'failed' THEN 1 ELSE 0 END, 0
     FROM soak.change WHERE op = 'U' AND parent IS NOT NULL AND (joined IS NULL) <> (old_joined IS NULL)
     UNION ALL
     SELECT parent, parent_round, xid, seq, 0, 0, 0, 1 FROM soak.change WHERE op = 'U' AND shown IS NOT NULL AND old_shown IS NULL

@@ -231,7 +231,7 @@ func (r *run) sawChildren() fsm.Round {
 	if r.State.Rule == "stream" && r.Step == "weigh" {
 		saw.Policy.Stream = 1
 	}
-	if ended != round.Done+round.Failed {
+	if ended != round.Done+round.Failed+round.Skipped {
 		r.wrong(fmt.Sprintf("%d have ended of what it sees, and it counts %+v", ended, round))
 	}
 	r.log.write(saw)
