@@ -205,6 +205,8 @@ SELECT format('%s %s at %s: %s', machine, coalesce(id::text, label), step, detai
 WHERE kind = 'wrong'
   AND NOT (detail ~ '^(woken for nothing|neither a signal|child |[0-9]+ children)' AND EXISTS (SELECT FROM soak.operation r
     WHERE r.verb IN ('retry', 'restart') AND (r.id = e.id AND r.visit = e.visit OR r.id = e.target)))
+  AND NOT (detail ~ '^[0-9]+ have ended of what it sees' AND EXISTS (SELECT FROM soak.operation r -- a retried child counts as it first ended
+    WHERE r.verb IN ('retry', 'restart') AND r.parent = e.id))
   AND NOT (detail LIKE 'no target%' AND EXISTS (SELECT FROM soak.operation c WHERE c.verb = 'cancel' AND c.label = e.label));
 
 -- One outcome per claim; what is visible is what the claim's holder decided; what is acknowledged is there.
