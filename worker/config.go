@@ -84,6 +84,7 @@ type backend interface {
 	TimeOut(ctx context.Context, limit int) (store.TimedOut, error)
 	CancelRest(ctx context.Context, mark string, after int64, limit int) (store.Rested, error)
 	Skip(ctx context.Context, mark string, after int64, limit int) (store.Skipped, error)
+	ToSkip(ctx context.Context) (bool, error)
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
 	Throttle(ctx context.Context, key string, after time.Duration) error

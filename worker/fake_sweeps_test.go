@@ -278,6 +278,15 @@ func (db *fake) CancelRest(ctx context.Context, _ string, after int64, _ int) (o
 }
 
 // Skip does what the test has set.
+func (db *fake) ToSkip(ctx context.Context) (some bool, err error) {
+	err = db.send(ctx, "to skip", "", func() error {
+		some = db.passedBy > 0
+		db.passedBy--
+		return nil
+	})
+	return some, err
+}
+
 func (db *fake) Skip(ctx context.Context, _ string, after int64, _ int) (out store.Skipped, err error) {
 	err = db.send(ctx, "skip", fmt.Sprint(after), func() error {
 		if len(db.skipped) > 0 {

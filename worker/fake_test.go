@@ -36,6 +36,7 @@ type fake struct {
 	throttled []string        // what Throttle was called with
 	rested    []store.Rested  // what CancelRest returns, call by call
 	skipped   []store.Skipped // what Skip returns, call by call
+	passedBy  int             // how often something that is to be skipped is left
 	refiled   int             // how often Refile was called; the first page is full
 	scheduled time.Time       // when the next schedule is due; zero: there is none
 	// poisoned is a row that Postgres refuses to fail at its deadline.

@@ -115,7 +115,7 @@ func (p *poller) poll(idle []string) error {
 	if found.Strays {
 		p.lookForStrays()
 	}
-	p.sweepsAreDue(found.Rest, found.Skips)
+	p.wakeSweeps(found.Rest, found.Skips)
 	now := p.since()
 	for _, name := range idle {
 		q := p.queues[name]

@@ -40,6 +40,7 @@ type process struct {
 	quiet     quiet
 	restDue   chan struct{} // a join does not wait for children any more that are to be cancelled then
 	skipsDue  chan struct{} // nodes are to be skipped
+	skipsOwn  atomic.Bool   // this process has left some of them
 
 	// base ends everything. The other contexts derive from it, and end before it.
 	base  context.Context //nolint:containedctx // the worker's own life

@@ -6,11 +6,21 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// skipMost bounds the nodes that one transaction skips, since it also locks their roots.
-const skipMost = 200
+const (
+	// skipMost bounds the nodes that one transaction skips, since it also locks their roots.
+	skipMost = 200
+
+	// A sweep passes by nodes whose root somebody has locked, another node's end maybe, which takes a
+	// moment. So the process that has left nodes to be skipped looks again after skipLeast, doubled up
+	// to skipLate, skipTries times. Then it leaves them to the polls.
+	skipLeast = 5 * time.Millisecond
+	skipLate  = 200 * time.Millisecond
+	skipTries = 8
+)
 
 // skips ends nodes of graphs that are to be skipped, whichever machines and queues this process
 // has. The process whose statement has left such a node begins at once. A poll finds what is left:
@@ -21,7 +31,21 @@ type skips struct {
 }
 
 func (s *skips) run() {
-	s.sweeps(s.skipsDue, 0, s.sweep, "fail nodes that are to be skipped")
+	s.sweeps(s.skipsDue, 0, s.patiently, "fail nodes that are to be skipped")
+}
+
+// patiently sweeps, and again while something is left that this process has made due.
+func (s *skips) patiently(ctx context.Context) error {
+	own := s.skipsOwn.Swap(false)
+	for try := 1; ; try++ {
+		if err := s.sweep(ctx); err != nil || !own || try > skipTries {
+			return err
+		}
+		left, err := s.db.ToSkip(ctx)
+		if err != nil || !left || !s.pause(pace.Backoff(try, skipLeast, skipLate)) {
+			return err
+		}
+	}
 }
 
 // sweep skips what it can have at once. Nodes behind those of a pass are to be skipped by that, so
@@ -60,8 +84,16 @@ func (s *skips) slice(ctx context.Context, after int64) (store.Skipped, error) {
 	return done, nil
 }
 
-// sweepsAreDue wakes the sweeps of children that no join waits for, and of nodes to be skipped.
+// sweepsAreDue wakes the sweeps for which a statement of this process has left something.
 func (p *process) sweepsAreDue(rest, skips bool) {
+	if skips {
+		p.skipsOwn.Store(true)
+	}
+	p.wakeSweeps(rest, skips)
+}
+
+// wakeSweeps wakes the sweeps of children that no join waits for, and of nodes to be skipped.
+func (p *process) wakeSweeps(rest, skips bool) {
 	wake := func(due chan struct{}) {
 		select {
 		case due <- struct{}{}:

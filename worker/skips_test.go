@@ -30,3 +30,23 @@ func TestSkipsAreSweptUntilNothingIsLeft(t *testing.T) {
 		require.Len(t, s.sent("skip"), 4, "nothing is due")
 	})
 }
+
+// The process that has left nodes to be skipped looks again while its sweep has passed some by. A
+// poll that finds them sweeps once.
+func TestSkipsThatArePassedBy(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		s.db.passedBy = 1000
+		p := s.start()
+		sweeps := func(due func(rest, skips bool)) int {
+			s.pass(5 * time.Second)
+			before := len(s.sent("skip"))
+			due(false, true)
+			s.pass(5 * time.Second)
+			return len(s.sent("skip")) - before
+		}
+		require.Equal(t, 1, sweeps(p.wakeSweeps))
+		require.Equal(t, skipTries+1, sweeps(p.sweepsAreDue))
+		s.db.passedBy = 2
+		require.Equal(t, 3, sweeps(p.sweepsAreDue), "until nothing is left")
+	})
+}

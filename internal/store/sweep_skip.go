@@ -91,6 +91,16 @@ func (s *Store) Skip(ctx context.Context, mark string, after int64, limit int) (
 	return out, err
 }
 
+// ToSkip reports whether there are nodes to be skipped. Behind a Skip, these are what it has passed
+// by, since somebody had them locked, or their roots.
+func (s *Store) ToSkip(ctx context.Context) (bool, error) {
+	var ids []int64
+	if err := s.one(ctx, fastLock, toBeSkippedSQL, readIDs(&ids), 0, 1, s.apart.skip.ids()); err != nil {
+		return false, fmt.Errorf("look for nodes to be skipped: %w", err)
+	}
+	return len(ids) > 0, nil
+}
+
 // skip runs one transaction. promote has the same meaning as for reap.
 func (s *Store) skip(ctx context.Context, sum *Skipped, these bool, mark string, after int64, limit int, ids []int64, promote bool) error {
 	var out Skipped
