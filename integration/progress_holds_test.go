@@ -77,6 +77,7 @@ var holds = []hold{
 	// These sweeps find more held rows than they read at a time.
 	{name: "the parent of many that are over their deadline", slots: 3, begin: family(300, `status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`)},
 	{name: "the parent of many whose leases have expired", slots: 3, begin: family(300, `status = 'executing', locked_by = 'gone', crashes = 5, lease_expires_at = now() - interval '1 minute'`)},
+	{name: "the root of many nodes that are to be skipped", slots: 3, begin: family(300, `node = 'n' || id, join_failed = 1, pick_lane = 5`)},
 	{name: "many that are over their deadline", slots: 3, begin: func(s *stage) {
 		ids := s.insert(errands(300, "overdue")...)
 		execute(s.T, s.pool, `UPDATE gendurable.gen_durable SET status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`)

@@ -197,10 +197,10 @@ func (h *held) send() time.Duration {
 	clear(h.waiting[len(rest):])
 	h.waiting = rest
 	h.probing = probing || len(probes) > 0
-	for _, p := range idle {
-		p.to.leave() // under mu: nobody else may answer it meanwhile
-	}
 	h.mu.Unlock()
+	for _, p := range idle {
+		p.to.leave() // nobody else takes what waits, so it cannot be answered meanwhile
+	}
 	if len(family) > 0 {
 		h.c.running.Go(func() { h.waitFor(family) })
 	}

@@ -33,22 +33,10 @@ func (r *rest) run() {
 // sweep cancels what it can have at once. Children of what a pass has cancelled become due with
 // that, so it goes on until a pass has found nothing.
 func (r *rest) sweep(ctx context.Context) error {
-	for after, found := int64(0), false; ; {
+	return passes(func(after int64) (ended int, last int64, full bool, err error) {
 		done, err := r.slice(ctx, after)
-		if err != nil {
-			return err
-		}
-		found = found || len(done.Cancelled) > 0
-		switch {
-		case done.Full:
-		case done.Last > 0:
-			after = done.Last
-		case found:
-			after, found = 0, false
-		default:
-			return nil
-		}
-	}
+		return len(done.Cancelled), done.Last, done.Full, err
+	})
 }
 
 // slice runs one transaction.

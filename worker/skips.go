@@ -51,21 +51,10 @@ func (s *skips) patiently(ctx context.Context) error {
 // sweep skips what it can have at once. Nodes behind those of a pass are to be skipped by that, so
 // it goes on until a pass has found nothing.
 func (s *skips) sweep(ctx context.Context) error {
-	for after, found := int64(0), false; ; {
+	return passes(func(after int64) (ended int, last int64, full bool, err error) {
 		done, err := s.slice(ctx, after)
-		if err != nil {
-			return err
-		}
-		found = found || len(done.Failed) > 0
-		switch {
-		case done.Last > 0:
-			after = done.Last
-		case found:
-			after, found = 0, false
-		default:
-			return nil
-		}
-	}
+		return len(done.Failed), done.Last, false, err
+	})
 }
 
 // slice runs one transaction.
@@ -105,6 +94,27 @@ func (p *process) wakeSweeps(rest, skips bool) {
 	}
 	if skips {
 		wake(p.skipsDue)
+	}
+}
+
+// passes runs slices, each behind the last row of the one before, or behind the same row if that
+// was full. What a pass has ended may make more due, so it goes on until one has found nothing.
+func passes(slice func(after int64) (ended int, last int64, full bool, err error)) error {
+	for after, found := int64(0), false; ; {
+		ended, last, full, err := slice(after)
+		if err != nil {
+			return err
+		}
+		found = found || ended > 0
+		switch {
+		case full:
+		case last > 0:
+			after = last
+		case found:
+			after, found = 0, false
+		default:
+			return nil
+		}
 	}
 }
 
