@@ -261,7 +261,7 @@ func (g *Gate) fault() (field string, err error) {
 		{g.Run && (rated || g.Total > 0 || g.Fair), "run", "set, together with another bound than places"},
 		{g.Run && g.Step != "", "run", "set, but a run goes through all steps of the machine"},
 		{g.Fair && (g.Label == "" || g.Places > 0 || g.Total > 0 || rated), "fair", "set, but there is no label, or the gate bounds something"},
-		{g.Places == 0 && g.Total == 0 && !rated && !g.Closed && !g.Fair, "places", "0, and the gate bounds nothing else: if none may begin, set closed"},
+		{g.Places == 0 && g.Total == 0 && !rated && !g.Closed && !g.Fair, "places", "0, and the gate has no other limit: give it places or a rate, or set closed so that nothing begins"},
 	} {
 		if rule.broken {
 			return rule.field, errors.New(rule.why)

@@ -21,7 +21,7 @@ func TestGates(t *testing.T) {
 	h.run("gate", "list", "--json").is(codeDone).says(`"places": 3`)
 	h.run("gate", "set", "a/b", "1").complains("slash")
 	h.run("gate", "set", "each", "many").is(codeUsage)
-	h.run("gate", "set", "nothing").complains("bounds nothing")
+	h.run("gate", "set", "nothing").complains("has no other limit")
 	h.run("gate", "drop", "each").is(codeDone).says("dropped")
 	h.run("gate", "drop", "each").is(codeDone).says("there is no gate")
 }

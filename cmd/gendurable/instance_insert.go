@@ -138,10 +138,12 @@ func (c *instanceInsert) find(ctx context.Context, db *database) error {
 	switch {
 	case c.Unknown || known:
 	case len(versions) > 0:
-		return &exitError{codeNotFound, fmt.Errorf("no program has stored version %d of machine %q, only %v; --unknown inserts all the same",
+		return &exitError{codeNotFound, fmt.Errorf("no worker has registered version %d of machine %q, only %v; start one that knows it, or pass --unknown",
 			c.Version, c.Machine, versions)}
+	case len(names) == 0:
+		return &exitError{codeNotFound, fmt.Errorf("machine %q: no worker has registered a machine yet; start one, or pass --unknown", c.Machine)}
 	default:
-		return &exitError{codeNotFound, fmt.Errorf("no program has stored a machine %q, only %s; --unknown inserts all the same",
+		return &exitError{codeNotFound, fmt.Errorf("no worker has registered a machine %q, only %s; start one that knows it, or pass --unknown",
 			c.Machine, quoted(slices.Sorted(maps.Keys(names))))}
 	}
 	if c.Step == "" {

@@ -15,7 +15,7 @@ import (
 func TestInstanceInsert(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	h.run("instance", "insert", "order", `{"n": 1}`).is(codeNotFound).complains(`no program has stored a machine "order", only none`)
+	h.run("instance", "insert", "order", `{"n": 1}`).is(codeNotFound).complains(`no worker has registered a machine yet`)
 	h.work()
 	one := read[inserted](h.run("instance", "insert", "order", `{"n": 9007199254740993}`, "--json").is(codeDone))
 	require.Equal(t, inserted{ID: one.ID, Machine: "order", Version: 1, Step: "start"}, one)
@@ -56,7 +56,7 @@ func TestInstanceInsert(t *testing.T) {
 		{codeUsage, "both After and At", []string{"order", "--delay", "1h", "--at", "1h"}},
 		{codeUsage, "--at", []string{"order", "--at", "soon"}},
 		{codeUsage, "--scope", []string{"order", "--scope", "forever"}},
-		{codeNotFound, "no program has stored version 7", []string{"order", "--version", "7"}},
+		{codeNotFound, "no worker has registered version 7", []string{"order", "--version", "7"}},
 		{codeNotFound, `only "order"`, []string{"ordre"}},
 	} {
 		h.run(append([]string{"instance", "insert"}, bad.args...)...).is(bad.code).complains(bad.text)
