@@ -31,7 +31,7 @@ func notOnCitus(t *testing.T) {
 }
 
 // located makes a store find the shards, where the tests' schemas are distributed.
-func located(t *testing.T, s *store.Store) {
+func located(t testing.TB, s *store.Store) {
 	t.Helper()
 	if !pgtest.IsDistributed() {
 		return

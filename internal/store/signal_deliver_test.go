@@ -29,11 +29,11 @@ const (
 type bench struct {
 	*store.Store
 	*query.Reader
-	t    *testing.T
+	t    testing.TB
 	pool *pgxpool.Pool
 }
 
-func benchOn(t *testing.T, pool *pgxpool.Pool) bench {
+func benchOn(t testing.TB, pool *pgxpool.Pool) bench {
 	s := store.New(entpgx.New(pool), schema)
 	located(t, s)
 	return bench{Store: s, Reader: query.New(s), t: t, pool: pool}
