@@ -145,8 +145,8 @@ func (w *world) snapshot() (all []string) {
 	return append(all, fmt.Sprint(entries, len(gates)))
 }
 
-// atOnce counts the statements under way, each of which holds a connection. A pool's own count says more: a
-// connection that was given up is in it until it is closed, beside the next one or two.
+// atOnce counts the statements under way, each of which holds a connection. A pool's own count says
+// more: a connection that was given up is in it until it is closed, beside the next one or two.
 type atOnce struct{ now, most atomic.Int32 }
 
 func (a *atOnce) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {

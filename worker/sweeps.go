@@ -91,7 +91,7 @@ func (g *pruner) roll() {
 		}
 		if done.Refused > 0 {
 			g.log.Error("Postgres refuses to move or to remove rows of the history: they stay where they are, and nothing else waits for them; "+
-				"is there a trigger or a check of yours?", slog.Int("refused", done.Refused), slog.String("error", done.Because))
+				"is there a trigger or a check of yours?", slog.Any("refused", done.Refused), slog.Any("error", errors.New(done.Because)))
 		}
 		if done.Made == 0 || err != nil {
 			return

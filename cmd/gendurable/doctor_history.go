@@ -18,9 +18,9 @@ const historySQL = `SELECT count(*) FILTER (WHERE c.relname ~ '^history_[0-9]{8}
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class h ON h.oid = i.inhparent JOIN pg_namespace n ON n.oid = h.relnamespace
 WHERE n.nspname = $1 AND h.relname = 'history'`
 
-// stuckSQL counts rows that are in front of the partition of their day, which begins behind one that
-// could not be moved there from history_rest. A day whose beginning was set aside is another case.
-// It looks at those hours only. $1 schema
+// stuckSQL counts rows that are in front of the partition of their day, which begins behind one
+// that could not be moved there from history_rest. A day whose beginning was set aside is another
+// case. It looks at those hours only. $1 schema
 const stuckSQL = `WITH d AS MATERIALIZED (SELECT c.relname, to_date(substr(c.relname, 9), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC' AS day,
     substring(pg_get_expr(c.relpartbound, c.oid) FROM 'FROM \(''([^'']+)''\)')::timestamptz AS since
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname ~ '^history_[0-9]{8}$' AND c.relispartition),
