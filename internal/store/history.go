@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -234,7 +233,7 @@ func (s *Store) RollHistory(ctx context.Context, keep time.Duration) (out Rolled
 // The owner does not enter for it: Citus takes the locks of DDL there, and those of a move. $1 keep
 // in µs.
 var rollThereSQL = named("roll history", `SELECT c.success, c.result FROM pg_catalog.run_command_on_coordinator(
-  format('SELECT concat_ws('' '', made, dropped, refused, because) FROM {s}.gen_durable_roll_history(%L)', $1::bigint * interval '1 microsecond')) c`, "at the coordinator")
+  format('SELECT row_to_json(r) FROM {s}.gen_durable_roll_history(%L) r', $1::bigint * interval '1 microsecond')) c`, "at the coordinator")
 
 func (s *Store) rollAtCoordinator(ctx context.Context, keep time.Duration) (out Rolled, err error) {
 	var done bool
@@ -247,9 +246,7 @@ func (s *Store) rollAtCoordinator(ctx context.Context, keep time.Duration) (out 
 		err = errors.New(result)
 	}
 	if err == nil {
-		if _, err = fmt.Sscan(result, &out.Made, &out.Dropped, &out.Refused); err == nil && out.Refused > 0 {
-			out.Because = strings.SplitN(result, " ", 4)[3]
-		}
+		err = json.Unmarshal([]byte(result), &out)
 	}
 	if err != nil {
 		return Rolled{}, fmt.Errorf("make the partitions of the history at the coordinator of Citus: %w", err)
