@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,6 +85,10 @@ func TestAGraphIsDrawn(t *testing.T) {
 			require.Contains(t, bad, fmt.Sprintf("/instances/%d/restart", n.ID))
 			require.Contains(t, text, fmt.Sprintf("/instances/%d/restart", id))
 			require.Contains(t, w.post(fmt.Sprintf("/instances/%d/restart", n.ID), http.StatusSeeOther), "did=restart")
+			require.Eventually(t, func() bool {
+				row, err := eng.Ent().Instance.Get(t.Context(), n.ID)
+				return err == nil && row.Status == fsm.StatusFailed
+			}, patience, 10*time.Millisecond)
 		}
 	}
 	require.Contains(t, w.get(fmt.Sprintf("/instances/%d", id), http.StatusOK), fmt.Sprintf("instances/%d/graph", id))
@@ -91,6 +96,29 @@ func TestAGraphIsDrawn(t *testing.T) {
 	plain, err := eng.Insert(t.Context(), part.New("slow"))
 	require.NoError(t, err)
 	require.Contains(t, w.get(fmt.Sprintf("/instances/%d/graph", plain), http.StatusOK), "no nodes of a graph")
+
+	// The root has failed at its join: a Retry of it is refused, so it has no button.
+	verbs := func(id fsm.ID) (offered []string) {
+		text := w.get(fmt.Sprintf("/instances/%d", id), http.StatusOK)
+		for _, verb := range []string{"retry", "restart"} {
+			if strings.Contains(text, fmt.Sprintf("/instances/%d/%s\"", id, verb)) {
+				offered = append(offered, verb)
+			}
+		}
+		return offered
+	}
+	_, err = eng.Admin().Cancel(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []string{"restart"}, verbs(id))
+	for _, n := range g.Nodes {
+		if n.Name == "bad" {
+			require.Empty(t, verbs(n.ID), "the root is to be restarted")
+			require.Contains(t, w.get(fmt.Sprintf("/instances/%d", n.ID), http.StatusOK), fmt.Sprintf("a Restart of instance %d runs it again", id))
+		}
+	}
+	_, err = eng.Admin().Cancel(t.Context(), plain)
+	require.NoError(t, err)
+	require.Equal(t, []string{"retry"}, verbs(plain))
 
 	access.Queues = []string{"default"}
 	require.NotContains(t, w.get(path, http.StatusOK), "slow")

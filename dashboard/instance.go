@@ -249,7 +249,7 @@ func (s *server) about(ctx context.Context, id fsm.ID) (*instanceBody, error) {
 	s.inbox(ctx, b, &p.relations)
 	s.timeline(ctx, b, p)
 	if access.Level >= Operate {
-		b.Verbs = verbsFor(row)
+		b.Verbs = verbsFor(row, p.causes)
 		if rewinds(row) {
 			b.Steps, err = s.stepsOf(ctx, row)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,16 +39,22 @@ type oneVerb struct {
 	Whole bool // only for who may see all
 }
 
-// verbsFor lists the verbs that apply to an instance.
-func verbsFor(row *ent.Instance) (all []oneVerb) {
+// verbsFor lists the verbs that apply to an instance. causes say why it does not run.
+func verbsFor(row *ent.Instance, causes []engine.Cause) (all []oneVerb) {
 	add := func(applies bool, v oneVerb) {
 		if applies {
 			all = append(all, v)
 		}
 	}
+	retries, restarts := row.Status == fsm.StatusFailed, restarts(row)
+	for _, c := range causes {
+		if c.UseRestart {
+			retries, restarts = false, slices.Contains(c.IDs, row.ID)
+		}
+	}
 	live, runnable := !row.Status.Terminal(), row.Status == fsm.StatusRunnable
-	add(row.Status == fsm.StatusFailed && row.Node == nil, oneVerb{Verb: engine.VerbRetry, Name: "Retry", Says: "Run it again at the step in which it failed, with attempts from 0."})
-	add(restarts(row), oneVerb{
+	add(retries, oneVerb{Verb: engine.VerbRetry, Name: "Retry", Says: "Run it again at the step in which it failed, with attempts from 0."})
+	add(restarts, oneVerb{
 		Verb: engine.VerbRestart, Name: "Restart", Says: "Run again what has failed in it or beneath it, and what was skipped for that.", Whole: true})
 	add(runnable && row.EligibleAt.After(time.Now()), oneVerb{Verb: engine.VerbRunNow, Name: "Run now", Says: "Make it eligible now instead of at its time."})
 	add(runnable, oneVerb{Verb: engine.VerbReschedule, Name: "Reschedule", Says: "Make it eligible at another time.", Field: "at"})

@@ -343,7 +343,7 @@ func (e *Engine) startRecording(ctx context.Context, noted []string, known bool)
 	if len(recorded) == 0 {
 		return nil
 	}
-	if _, _, err := e.store.RollHistory(ctx, e.config.RetainHistory); err != nil {
+	if _, err := e.store.RollHistory(ctx, e.config.RetainHistory); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ type CauseKind string
 
 // These are the causes. Each comment names the fields of [Cause] that are set.
 const (
-	CauseEnded       CauseKind = "ended"        // Since then
+	CauseEnded       CauseKind = "ended"        // Since then; IDs: see UseRestart
 	CauseRunning     CauseKind = "running"      // Worker has it, Until its lease ends
 	CauseLost        CauseKind = "lost"         // the lease ended Since: the next reaper lets it run again
 	CauseSignals     CauseKind = "signals"      // parked Since on Names, Until the timeout if it has one
@@ -69,6 +69,9 @@ type Cause struct {
 	// WorkerID is the worker that executes it; Worker is nil where that worker is not registered.
 	WorkerID string  `json:"worker_id,omitempty"`
 	Worker   *Worker `json:"worker,omitempty"`
+	// UseRestart: it has failed, and Retry would be ErrUseRestart. IDs has the instance whose
+	// [Admin.Restart] runs it again; without one, nobody waits for it any more.
+	UseRestart bool `json:"use_restart,omitempty"`
 	// Join is the policy of the join; nil: all children must end.
 	Join *JoinPolicy `json:"join,omitempty"`
 }
@@ -120,7 +123,14 @@ func (c Cause) String() string {
 	}
 	switch c.Kind { //nolint:exhaustive // the others are in plainCauses
 	case CauseEnded:
-		return "it ended at " + at(c.Since)
+		text := "it ended at " + at(c.Since)
+		switch {
+		case c.UseRestart && len(c.IDs) > 0:
+			text += fmt.Sprintf("; a Restart of instance %d runs it again, a Retry does not", c.IDs[0])
+		case c.UseRestart:
+			text += "; its graph has gone on without it, and nobody waits for it any more"
+		}
+		return text
 	case CauseRunning:
 		return "it is running, " + c.who() + until("; the lease ends at ")
 	case CauseLost:
@@ -292,7 +302,13 @@ func (w *why) say(say func() (Cause, bool)) {
 func (w *why) ask() {
 	switch w.row.Status {
 	case fsm.StatusDone, fsm.StatusFailed:
-		w.add(Cause{Kind: CauseEnded, Since: *w.row.FinishedAt})
+		c := Cause{Kind: CauseEnded, Since: *w.row.FinishedAt}
+		if instead := w.around.Restart; instead != nil {
+			if c.UseRestart = true; *instead != 0 {
+				c.IDs = []fsm.ID{*instead}
+			}
+		}
+		w.add(c)
 		return
 	case fsm.StatusExecuting:
 		w.executing()

@@ -514,6 +514,58 @@ ALTER TABLE "history" REPLICA IDENTITY FULL;
 
 ALTER TABLE "history_rest" REPLICA IDENTITY FULL;
 
+-- Moves what source has of a time into target, or deletes it if target is NULL; of more than most rows the latest. Postgres may refuse a row each
+-- time, since a trigger or a check of the host's says so. Then it searches for the latest such moment, by halves, and goes on before it, until it
+-- has met as many as culprits. What is left then stays in source. It returns how many rows moved, how many moments are refused, the latest of them,
+-- and the first error. The caller has source to itself, or need not care.
+CREATE OR REPLACE FUNCTION "gen_durable_move_history"(source text, target text, since timestamptz, until timestamptz, most bigint, culprits integer,
+  OUT moved bigint, OUT refused integer, OUT latest timestamptz, OUT because text)
+LANGUAGE plpgsql AS $$
+DECLARE
+  move CONSTANT text := format(CASE WHEN target IS NULL THEN 'DELETE FROM %1$s WHERE at >= $1 AND at < $2'
+    ELSE 'WITH moved AS (DELETE FROM %1$s WHERE at >= $1 AND at < $2 RETURNING *) INSERT INTO %2$s SELECT * FROM moved' END, source, target);
+  times timestamptz[];
+  first integer; -- the latest refused moment is one from this index on, and before the next; all behind has moved
+  past integer;
+  middle integer;
+  n bigint;
+BEGIN
+  moved := 0;
+  refused := 0;
+  EXECUTE format('SELECT min(x.at) FROM (SELECT at FROM %s WHERE at >= $1 AND at < $2 ORDER BY at DESC LIMIT $3) x', source)
+    INTO since USING since, until, most;
+  WHILE since < until AND refused < culprits LOOP
+    BEGIN
+      EXECUTE move USING since, until;
+      GET DIAGNOSTICS n = ROW_COUNT;
+      moved := moved + n;
+      RETURN;
+    EXCEPTION
+      WHEN lock_not_available OR insufficient_resources OR operator_intervention OR system_error THEN RAISE; -- no row is to blame
+      WHEN OTHERS THEN because := coalesce(because, format('%s (SQLSTATE %s)', SQLERRM, SQLSTATE));
+    END;
+    EXECUTE format('SELECT ARRAY(SELECT DISTINCT at FROM %s WHERE at >= $1 AND at < $2 ORDER BY at)', source) INTO times USING since, until;
+    first := 1;
+    past := cardinality(times) + 1;
+    WHILE past - first > 1 LOOP
+      middle := (first + past) / 2;
+      BEGIN
+        EXECUTE move USING times[middle], coalesce(times[past], until);
+        GET DIAGNOSTICS n = ROW_COUNT;
+        moved := moved + n;
+        past := middle;
+      EXCEPTION
+        WHEN lock_not_available OR insufficient_resources OR operator_intervention OR system_error THEN RAISE;
+        WHEN OTHERS THEN first := middle;
+      END;
+    END LOOP;
+    refused := refused + 1;
+    latest := coalesce(latest, times[first]);
+    until := times[first];
+  END LOOP;
+END $$;
+REVOKE ALL ON FUNCTION "gen_durable_move_history"(text, text, timestamptz, timestamptz, bigint, integer) FROM PUBLIC;
+
 -- Makes the partitions of today and of the days ahead, and removes the days that are past keep. It runs with the rights of its owner, so that
 -- workers need none that would change a row. No commit waits for it for long:
 -- - A new day is a table of its own before ATTACH takes it in, which locks the days that others write only against other DDL. PARTITION OF
@@ -525,24 +577,34 @@ ALTER TABLE "history_rest" REPLICA IDENTITY FULL;
 -- The rows of a day without a partition are in history_rest. If they are few, they move when their day is made. If today is there and they
 -- are many, so that commits would wait for the move, history_rest is set aside as history_rest_ and the second at which that was, and a new
 -- one takes its place. The next call makes a partition of what was set aside: until then it is not found in the history.
-CREATE OR REPLACE FUNCTION "gen_durable_roll_history"(keep interval, ahead integer DEFAULT 7, OUT made integer, OUT dropped integer)
+--
+-- A row that Postgres refuses to move stays where it is, and holds up nothing else. Its day begins behind it: what is before stays in history_rest,
+-- where it is found. If it is in a table that was set aside, and of another time, the others go back from there into the history, and the table
+-- waits. refused counts such rows and days, because is the first error.
+CREATE OR REPLACE FUNCTION "gen_durable_roll_history"(keep interval, ahead integer DEFAULT 7, OUT made integer, OUT dropped integer,
+  OUT refused integer, OUT because text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
 DECLARE
   -- Names are qualified: a temporary table of the caller's would come first.
   home CONSTANT text := quote_ident(current_schema());
   whole CONSTANT regclass := (home || '.history')::regclass;
   rest CONSTANT text := home || '.history_rest';
+  moves CONSTANT text := format('SELECT * FROM %s.gen_durable_move_history($1, $2, $3, $4, $5, $6)', home);
   today CONSTANT date := (now() AT TIME ZONE 'UTC')::date;
   many CONSTANT bigint := 10000; -- rows are moved while nobody can write
+  culprits CONSTANT integer := 10;
   day date;
   part text;
   old record;
   since timestamptz; -- the first instant of a partition, and the one behind it
   until timestamptz;
   moving bigint;
+  ahead_of record; -- what became of rows that were moved
+  before record;
 BEGIN
   made := 0;
   dropped := 0;
+  refused := 0;
   IF coalesce(keep < interval '1 day', true) OR coalesce(ahead NOT BETWEEN 0 AND 100, true) THEN
     RAISE EXCEPTION 'gen_durable_roll_history: keep % and ahead %, want at least a day, and 0 to 100', keep, ahead
       USING ERRCODE = 'invalid_parameter_value';
@@ -563,19 +625,30 @@ BEGIN
         ELSE to_date(substr(c.relname, 14, 8), 'YYYYMMDD') + to_char(substr(c.relname, 22)::int, 'FM00:00:00')::time END AT TIME ZONE 'UTC' AS e
       FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
       WHERE i.inhparent = whole AND c.relname ~ '^history_(\d{8}|rest_\d{14})$') x WHERE e <= old.until;
+    since := coalesce(since, '-infinity');
     BEGIN
-      EXECUTE format('WITH moved AS (DELETE FROM %s WHERE ctid = ANY(ARRAY(SELECT ctid FROM %s WHERE at < $1 OR at >= $2 LIMIT $3)) RETURNING *)
-        INSERT INTO %s SELECT * FROM moved', old.part, old.part, whole) USING coalesce(since, '-infinity'), old.until, many;
-      GET DIAGNOSTICS moving = ROW_COUNT;
+      EXECUTE moves INTO ahead_of USING old.part::text, whole::text, old.until, 'infinity'::timestamptz, many, culprits;
+      EXECUTE moves INTO before USING old.part::text, whole::text, '-infinity'::timestamptz, since, many, culprits;
+      moving := ahead_of.moved + before.moved;
       made := made + least(moving, 1);
-      CONTINUE WHEN moving = many;
-      EXECUTE format('ALTER TABLE %s ADD CONSTRAINT here CHECK (at >= %L AND at < %L)', old.part, coalesce(since, '-infinity'), old.until);
-      EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', rest);
-      EXECUTE format('WITH moved AS (DELETE FROM %s WHERE at >= $1 AND at < $2 RETURNING *) INSERT INTO %s SELECT * FROM moved', rest, old.part)
-        USING coalesce(since, '-infinity'), old.until;
-      EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%s) TO (%L)', whole, old.part,
-        coalesce(quote_literal(since), 'MINVALUE'), old.until);
-      EXECUTE format('ALTER TABLE %s DROP CONSTRAINT here', old.part);
+      CONTINUE WHEN moving >= many;
+      IF ahead_of.refused + before.refused = 0 THEN
+        EXECUTE format('ALTER TABLE %s ADD CONSTRAINT here CHECK (at >= %L AND at < %L)', old.part, since, old.until);
+        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', rest);
+        EXECUTE moves INTO before USING rest, old.part::text, since, old.until, NULL::bigint, 1;
+        IF before.refused = 0 THEN
+          EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%s) TO (%L)', whole, old.part,
+            CASE WHEN since = '-infinity' THEN 'MINVALUE' ELSE quote_literal(since) END, old.until);
+        END IF;
+        EXECUTE format('ALTER TABLE %s DROP CONSTRAINT here', old.part);
+      END IF;
+      IF ahead_of.refused + before.refused > 0 THEN
+        refused := refused + ahead_of.refused + before.refused;
+        because := coalesce(because, ahead_of.because, before.because);
+        EXECUTE moves INTO before USING old.part::text, whole::text, '-infinity'::timestamptz, 'infinity'::timestamptz, many, culprits;
+        made := made + least(before.moved, 1);
+        CONTINUE;
+      END IF;
       made := made + 1;
     EXCEPTION WHEN lock_not_available THEN NULL;
     END;
@@ -601,8 +674,16 @@ BEGIN
         EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', rest);
       ELSIF moving > 0 THEN
         EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', rest);
-        EXECUTE format('WITH moved AS (DELETE FROM %s WHERE at >= $1 AND at < $2 RETURNING *) INSERT INTO %s SELECT * FROM moved', rest, part)
-          USING since, until;
+        EXECUTE moves INTO before USING rest, part, since, until, NULL::bigint, 1;
+        IF before.refused > 0 THEN
+          refused := refused + 1;
+          because := coalesce(because, before.because);
+          since := before.latest + interval '1 microsecond';
+          IF since >= until THEN -- nothing is behind it
+            EXECUTE format('DROP TABLE %s', part);
+            CONTINUE;
+          END IF;
+        END IF;
       END IF;
       EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)', whole, part, since, until);
       made := made + 1;
@@ -613,27 +694,44 @@ BEGIN
   END LOOP;
 
   -- What has no day of its own goes row by row.
-  EXECUTE format('DELETE FROM %s WHERE ctid = ANY(ARRAY(SELECT ctid FROM %s WHERE at < now() - $1 LIMIT 10000))', rest, rest) USING keep;
+  BEGIN
+    EXECUTE moves INTO before USING rest, NULL::text, '-infinity'::timestamptz, now() - keep, many, culprits;
+    refused := refused + before.refused;
+    because := coalesce(because, before.because);
+  EXCEPTION WHEN lock_not_available THEN NULL;
+  END;
 
+  -- A table that was set aside, and could never become a partition, goes with its last day.
   FOR old IN
-    SELECT c.oid::regclass AS part FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-    WHERE i.inhparent = whole AND c.relname ~ '^history_(\d{8}|rest_\d{14})$'
+    SELECT c.oid::regclass AS part FROM pg_catalog.pg_class c
+    WHERE c.relnamespace = home::regnamespace AND c.relname ~ '^history_(\d{8}|rest_\d{14})$'
+      AND (c.relname ~ 'rest' OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = c.oid AND i.inhparent = whole))
       AND to_date(substr(c.relname, CASE WHEN c.relname ~ 'rest' THEN 14 ELSE 9 END, 8), 'YYYYMMDD') + 1 <= ((now() - keep) AT TIME ZONE 'UTC')::date
     ORDER BY c.relname LIMIT 100
   LOOP
-    IF pg_relation_size(old.part) > 0 THEN
-      BEGIN
+    BEGIN
+      IF pg_relation_size(old.part) > 0 THEN
         EXECUTE format('TRUNCATE %s', old.part);
-      EXCEPTION WHEN lock_not_available THEN
+      END IF;
+    EXCEPTION
+      WHEN lock_not_available THEN
         CONTINUE; -- somebody reads it
-      END;
-    END IF;
+      WHEN insufficient_resources OR operator_intervention OR system_error THEN RAISE;
+      WHEN OTHERS THEN
+        refused := refused + 1;
+        because := coalesce(because, format('%s (SQLSTATE %s)', SQLERRM, SQLSTATE));
+        CONTINUE;
+    END;
     BEGIN -- a block of its own: what fails here does not undo the TRUNCATE
       EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', whole);
       EXECUTE format('DROP TABLE %s', old.part);
       dropped := dropped + 1;
-    EXCEPTION WHEN lock_not_available THEN
-      NULL;
+    EXCEPTION
+      WHEN lock_not_available THEN NULL;
+      WHEN insufficient_resources OR operator_intervention OR system_error THEN RAISE;
+      WHEN OTHERS THEN
+        refused := refused + 1;
+        because := coalesce(because, format('%s (SQLSTATE %s)', SQLERRM, SQLSTATE));
     END;
   END LOOP;
 END $$;

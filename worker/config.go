@@ -95,7 +95,7 @@ type backend interface {
 	Prune(ctx context.Context, p store.PruneParams) (store.Pruned, error)
 	HandOver(ctx context.Context) (store.Handed, error)
 	FreeRows(ctx context.Context, silent time.Duration) (ended int, err error)
-	RollHistory(ctx context.Context, keep time.Duration) (made, dropped int, err error)
+	RollHistory(ctx context.Context, keep time.Duration) (store.Rolled, error)
 	Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error)
 	Complete(ctx context.Context, worker string, c *step.Claim, most int) (held bool, err error)
 	Inbox(ctx context.Context, id, after int64) (page []step.Signal, more bool, err error)

@@ -158,8 +158,8 @@ func (db *fake) HandOver(ctx context.Context) (store.Handed, error) {
 
 func (db *fake) FreeRows(context.Context, time.Duration) (ended int, err error) { return 0, nil }
 
-func (db *fake) RollHistory(context.Context, time.Duration) (made, dropped int, err error) {
-	return 0, 0, nil
+func (db *fake) RollHistory(context.Context, time.Duration) (store.Rolled, error) {
+	return db.rolled, nil
 }
 
 func (db *fake) Prune(ctx context.Context, p store.PruneParams) (done store.Pruned, err error) {

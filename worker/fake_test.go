@@ -45,6 +45,7 @@ type fake struct {
 	fronts   int                 // claims from the front
 	walk     time.Duration       // the server time that a claim from the front reports
 	old      int                 // instances past their retention
+	rolled   store.Rolled        // what each roll of the history answers
 	over     func(c *step.Claim) // called with each claim that ends
 	changed  chan struct{}       // closed when a stranger has written to a row
 }

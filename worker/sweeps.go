@@ -85,11 +85,15 @@ func (g *pruner) roll() {
 	ctx, cancel := context.WithTimeout(g.looking, statementTimeout)
 	defer cancel()
 	for range 10 {
-		made, _, err := g.db.RollHistory(ctx, g.config.RetainHistory)
+		done, err := g.db.RollHistory(ctx, g.config.RetainHistory)
 		if err != nil {
 			g.trouble("make the partitions of the history", err)
 		}
-		if made == 0 || err != nil {
+		if done.Refused > 0 {
+			g.log.Error("Postgres refuses to move or to remove rows of the history: they stay where they are, and nothing else waits for them; "+
+				"is there a trigger or a check of yours?", slog.Any("refused", done.Refused), slog.Any("error", errors.New(done.Because)))
+		}
+		if done.Made == 0 || err != nil {
 			return
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 // A key whose next row was locked when it should have come forward is promoted again soon, without
@@ -93,6 +94,18 @@ func TestPromotionsSurviveAnOutage(t *testing.T) {
 			}
 		}
 		s.ended(30 * time.Second)
+	})
+}
+
+// T207: what the history's roll was refused is logged, and nothing waits for it.
+func TestWhatTheHistoryRefusesIsLogged(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.db.old, s.db.rolled = 3, store.Rolled{Refused: 2, Because: "not this one"}
+		s.start()
+		s.pass(5 * time.Minute)
+		require.Zero(t, s.db.old, "the GC goes on")
+		require.Len(t, s.journal.saying("refuses to move or to remove rows of the history"), 1)
+		require.Contains(t, s.journal.saying("rows of the history")[0], "refused=2 error=not this one")
 	})
 }
 

@@ -25,4 +25,14 @@ func TestInstanceGraph(t *testing.T) {
 	require.Equal(t, []engine.GraphEdge{{From: "a", To: `b"`, Needs: "failed"}}, got.Edges)
 	require.Equal(t, 1, got.Nodes[1].Waits)
 	h.run("instance", "graph", "999999").is(codeNotFound)
+
+	// Why says what to restart where a retry is refused.
+	h.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'error', finished_at = now() WHERE node = 'a' OR id = $1`, int64(root))
+	h.exec(`UPDATE gendurable.gen_durable SET visit = 1 WHERE id = $1`, int64(root))
+	a := fmt.Sprint(got.Nodes[0].ID)
+	h.run("instance", "retry", a).is(codeConflict)
+	h.run("instance", "why", a).is(codeDone).says(fmt.Sprintf("gendurable instance restart %d runs it again", root))
+	h.run("instance", "why", fmt.Sprint(root)).is(codeDone).says(fmt.Sprintf("gendurable instance restart %d runs it again", root))
+	h.exec(`UPDATE gendurable.gen_durable SET status = 'done', failure = NULL WHERE id = $1`, int64(root))
+	h.run("instance", "why", a).is(codeDone).says("nobody waits for it any more", fmt.Sprintf("→ gendurable instance get %s has its errors", a))
 }

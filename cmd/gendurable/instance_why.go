@@ -62,7 +62,13 @@ func (c *instanceWhy) Run(ctx context.Context, a *app, db *database) error {
 func (s *summary) remedy(c engine.Cause) string {
 	switch c.Kind {
 	case engine.CauseEnded:
-		if s.Status == fsm.StatusFailed {
+		switch {
+		case s.Status != fsm.StatusFailed:
+		case c.UseRestart && len(c.IDs) > 0:
+			return fmt.Sprintf("gendurable instance get %d has its errors; gendurable instance restart %d runs it again", s.ID, c.IDs[0])
+		case c.UseRestart:
+			return fmt.Sprintf("gendurable instance get %d has its errors", s.ID)
+		default:
 			return fmt.Sprintf("gendurable instance get %d has its errors; gendurable instance retry %d runs it again", s.ID, s.ID)
 		}
 	case engine.CauseSignals:

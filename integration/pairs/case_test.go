@@ -136,6 +136,11 @@ func (r *rig) play() error {
 	return r.leftover()
 }
 
+// cancelsRest reports whether a feature of the life cancels children that it does not wait for.
+func (r *rig) cancelsRest() bool {
+	return slices.Contains(r.c.Life, "rest") || slices.Contains(r.c.Life, "early")
+}
+
 // monthPasses pauses an instance that lives, if one does, so that the population is alive while a
 // month passes, and resumes it then. A root that had ended before is gone.
 func (r *rig) monthPasses() error {
@@ -153,7 +158,8 @@ func (r *rig) monthPasses() error {
 		return err
 	}
 	if paused {
-		if _, err := r.eng.Admin().Resume(r.ctx, i.ID); err != nil {
+		_, err := r.eng.Admin().Resume(r.ctx, i.ID)
+		if err != nil && !(i.ID != r.root && r.cancelsRest()) { // it may have been of the rest
 			r.violate("a paused instance is gone, or goes on", "%d: %v", i.ID, err)
 			return nil
 		}

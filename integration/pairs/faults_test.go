@@ -22,6 +22,7 @@ var faults = []string{
 	"drain", // the engine stops in the middle of a step, and another one goes on
 	"lost",  // the answer of a commit is lost
 	"held",  // a stranger holds the row of the step, or that of its parent, when its outcome comes
+	"crowd", // a stranger holds the parent of the step for longer, while others of its children end
 	"fail",  // a step fails until an operator mends it
 	"over",  // an operator cancels the root while a step runs
 	"bound", // all limits are as tight as the features allow
@@ -83,7 +84,19 @@ func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error)
 			return nil, err
 		}
 	case "held":
-		if err := r.hold(ctx, v); err != nil {
+		id := v.ID
+		if v.Parent != 0 && r.random.IntN(2) == 0 {
+			id = v.Parent
+		}
+		if err := r.hold(ctx, id, holdFor); err != nil {
+			return nil, err
+		}
+	case "crowd":
+		id := v.ID
+		if v.Parent != 0 {
+			id = v.Parent
+		}
+		if err := r.hold(ctx, id, crowdFor); err != nil {
 			return nil, err
 		}
 	}
@@ -98,16 +111,12 @@ func (r *rig) loseClaim(ctx context.Context, id fsm.ID) error {
 	return r.reap(ctx)
 }
 
-// holdFor is how long a stranger holds a row. What waits for it waits as long: nothing depends on
-// how long that is.
-const holdFor = 60 * time.Millisecond
+// holdFor is how long a stranger holds a row, and crowdFor long enough that of many ends which wait
+// for it only some try. What waits for it waits as long: nothing depends on how long that is.
+const holdFor, crowdFor = 60 * time.Millisecond, 400 * time.Millisecond
 
-// hold lets a stranger hold the row of an instance, or that of its parent.
-func (r *rig) hold(ctx context.Context, v *visit) error {
-	id := v.ID
-	if v.Parent != 0 && r.random.IntN(2) == 0 {
-		id = v.Parent
-	}
+// hold lets a stranger hold the row of an instance.
+func (r *rig) hold(ctx context.Context, id fsm.ID, how time.Duration) error {
 	tx, err := r.pool.Begin(ctx)
 	if err != nil {
 		return err
@@ -117,7 +126,7 @@ func (r *rig) hold(ctx context.Context, v *visit) error {
 	}
 	r.held.Go(func() {
 		select {
-		case <-time.After(holdFor):
+		case <-time.After(how):
 		case <-ctx.Done():
 		}
 		_ = tx.Rollback(context.WithoutCancel(ctx))

@@ -201,32 +201,41 @@ func (s *Store) SetRecorded(ctx context.Context, recorded, others []string) erro
 
 // rollSQL makes the partitions of the days ahead, and drops those of the days past keep. $1 is keep
 // in µs.
-var rollSQL = named("roll history", `SELECT made, dropped FROM {s}.gen_durable_roll_history($1::bigint * interval '1 microsecond')`)
+var rollSQL = named("roll history", `SELECT made, dropped, refused, coalesce(because, '') FROM {s}.gen_durable_roll_history($1::bigint * interval '1 microsecond')`)
+
+// Rolled is what a call of RollHistory did.
+type Rolled struct {
+	Made, Dropped int // partitions
+	// Refused counts what Postgres refuses to move or to remove: a row, all rows of a moment, or the
+	// table of a day. Because is the first error. Nothing else waits for it.
+	Refused int
+	Because string
+}
 
 // RollHistory makes the history's partitions for the days ahead, and removes the days that are
-// older than keep. It passes over what somebody else has locked. In a distributed schema, Citus
-// does it at its coordinator.
-func (s *Store) RollHistory(ctx context.Context, keep time.Duration) (made, dropped int, err error) {
+// older than keep. It passes over what somebody else has locked, and what Postgres refuses to move.
+// In a distributed schema, Citus does it at its coordinator.
+func (s *Store) RollHistory(ctx context.Context, keep time.Duration) (out Rolled, err error) {
 	if s.rendered.Load().distributed() {
 		return s.rollAtCoordinator(ctx, keep)
 	}
 	err = s.one(ctx, fastLock, rollSQL, func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&made, &dropped}, func() error { return nil })
+		_, err := pgx.ForEachRow(rows, []any{&out.Made, &out.Dropped, &out.Refused, &out.Because}, func() error { return nil })
 		return err
 	}, micros(keep))
 	if err != nil {
-		return 0, 0, fmt.Errorf("make the partitions of the history: %w", err)
+		return Rolled{}, fmt.Errorf("make the partitions of the history: %w", err)
 	}
-	return made, dropped, nil
+	return out, nil
 }
 
 // rollThereSQL calls the function of rollSQL at the coordinator, on a connection between the nodes.
 // The owner does not enter for it: Citus takes the locks of DDL there, and those of a move. $1 keep
 // in µs.
 var rollThereSQL = named("roll history", `SELECT c.success, c.result FROM pg_catalog.run_command_on_coordinator(
-  format('SELECT made || '' '' || dropped FROM {s}.gen_durable_roll_history(%L)', $1::bigint * interval '1 microsecond')) c`, "at the coordinator")
+  format('SELECT row_to_json(r) FROM {s}.gen_durable_roll_history(%L) r', $1::bigint * interval '1 microsecond')) c`, "at the coordinator")
 
-func (s *Store) rollAtCoordinator(ctx context.Context, keep time.Duration) (made, dropped int, err error) {
+func (s *Store) rollAtCoordinator(ctx context.Context, keep time.Duration) (out Rolled, err error) {
 	var done bool
 	var result string
 	err = s.pipeline(ctx, s.stmt(rollThereSQL, func(rows pgx.Rows) error {
@@ -237,10 +246,10 @@ func (s *Store) rollAtCoordinator(ctx context.Context, keep time.Duration) (made
 		err = errors.New(result)
 	}
 	if err == nil {
-		_, err = fmt.Sscan(result, &made, &dropped)
+		err = json.Unmarshal([]byte(result), &out)
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("make the partitions of the history at the coordinator of Citus: %w", err)
+		return Rolled{}, fmt.Errorf("make the partitions of the history at the coordinator of Citus: %w", err)
 	}
-	return made, dropped, nil
+	return out, nil
 }

@@ -177,9 +177,10 @@ func TestRollHistory(t *testing.T) {
 	b := newBench(t)
 	roll := func() [2]int {
 		t.Helper()
-		made, dropped, err := b.RollHistory(t.Context(), 30*24*time.Hour)
+		done, err := b.RollHistory(t.Context(), 30*24*time.Hour)
 		require.NoError(t, err)
-		return [2]int{made, dropped}
+		require.Zero(t, done.Refused, done.Because)
+		return [2]int{done.Made, done.Dropped}
 	}
 	day := func(ago int) string {
 		return b.text(`SELECT 'history_' || to_char((now() AT TIME ZONE 'UTC')::date - $1::int, 'YYYYMMDD')`, ago)
@@ -239,7 +240,7 @@ func TestRollHistory(t *testing.T) {
 	require.Equal(t, 2, b.number(`SELECT count(*) FROM gendurable.`+day(0)))
 	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.`+day(-3)))
 	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.history_rest`))
-	_, _, err := b.RollHistory(t.Context(), time.Hour)
+	_, err := b.RollHistory(t.Context(), time.Hour)
 	require.ErrorContains(t, err, "want at least a day")
 }
 
@@ -249,9 +250,10 @@ func TestRollHistoryLeadsBack(t *testing.T) {
 	b := newBench(t)
 	roll := func() (made, dropped int) {
 		t.Helper()
-		made, dropped, err := b.RollHistory(t.Context(), 30*24*time.Hour)
+		done, err := b.RollHistory(t.Context(), 30*24*time.Hour)
 		require.NoError(t, err)
-		return made, dropped
+		require.Zero(t, done.Refused, done.Because)
+		return done.Made, done.Dropped
 	}
 	count := func(what string) int { return b.number(`SELECT count(*) FROM gendurable.` + what) }
 	b.exec(`INSERT INTO gendurable.history (at, kind) SELECT now() - n * interval '1 microsecond', 'today' FROM generate_series(1, 10001) n`)
@@ -288,6 +290,99 @@ func TestRollHistoryLeadsBack(t *testing.T) {
 	require.Equal(t, 3, count("history"))
 }
 
+// T207: a trigger of the host reports a conflict for one row each time that it is moved or deleted.
+// It stays in history_rest, and so does what is before it on its day; the other rows move, other
+// days are made, and old ones go.
+func TestRollHistoryAroundARowThatCannotMove(t *testing.T) {
+	b := newBench(t)
+	roll := func() store.Rolled {
+		t.Helper()
+		done, err := b.RollHistory(t.Context(), 30*24*time.Hour)
+		require.NoError(t, err)
+		return done
+	}
+	where := func() []string {
+		return b.column(`SELECT step || ' ' || CASE WHEN tableoid = 'gendurable.history_rest'::regclass THEN 'rest' ELSE 'day' END
+			FROM gendurable.history WHERE step IS NOT NULL ORDER BY 1`)
+	}
+	b.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF OLD.kind = 'stuck' THEN RAISE EXCEPTION 'not this one' USING ERRCODE = '40001'; END IF; RETURN OLD; END $$`)
+	b.exec(`CREATE TRIGGER refuse BEFORE DELETE ON gendurable.history FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	b.exec(`INSERT INTO gendurable.history (at, kind, step) SELECT date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' + d * interval '1 day' +
+			n * interval '1 second', CASE WHEN n = 60 AND d = 2 THEN 'stuck' ELSE 'k' END, d || '/' || to_char(n, 'FM000')
+		FROM generate_series(1, 3) d, unnest('{59,60,61,62,100}'::int[]) n`)
+	b.exec(`INSERT INTO gendurable.history (at, kind, step) SELECT now() - interval '40 days' - n * interval '1 second',
+		CASE WHEN n = 2 THEN 'stuck' ELSE 'k' END, 'old/' || n FROM generate_series(1, 3) n`)
+	done := roll()
+	require.Equal(t, 8, done.Made)
+	require.Equal(t, 2, done.Refused)
+	require.Equal(t, "not this one (SQLSTATE 40001)", done.Because)
+	require.Equal(t, []string{"1/059 day", "1/060 day", "1/061 day", "1/062 day", "1/100 day", "2/059 rest", "2/060 rest", "2/061 day", "2/062 day",
+		"2/100 day", "3/059 day", "3/060 day", "3/061 day", "3/062 day", "3/100 day", "old/2 rest"}, where())
+	require.Equal(t, 1, roll().Refused, "the old one: its day is over")
+
+	// What comes before it finds its place, too.
+	b.exec(`INSERT INTO gendurable.history (at, kind, step) SELECT at - interval '1 microsecond', 'k', 'late' FROM gendurable.history WHERE step = '2/060'`)
+	require.Contains(t, where(), "late rest")
+	b.exec(`DROP TRIGGER refuse ON gendurable.history`)
+	require.Equal(t, store.Rolled{}, roll())
+	require.NotContains(t, where(), "old/2 rest")
+}
+
+// Likewise where Postgres refuses each row, or the table of a day.
+func TestRollHistoryWhereEverythingIsRefused(t *testing.T) {
+	b := newBench(t)
+	b.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the past stays' USING ERRCODE = '40001'; END $$`)
+	b.exec(`CREATE TRIGGER refuse BEFORE DELETE ON gendurable.history FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	b.exec(`INSERT INTO gendurable.history (at, kind) SELECT now() - d * interval '1 day' - n * interval '1 microsecond', 'k'
+		FROM unnest('{-5,-1,0,40}'::int[]) d, generate_series(1, 100) n`)
+	for _, day := range []string{"20200101", "20200102"} {
+		b.exec(fmt.Sprintf(`CREATE TABLE gendurable.history_%s PARTITION OF gendurable.history
+			FOR VALUES FROM ('%[1]s 00:00Z') TO ('%[1]s 23:00Z')`, day))
+	}
+	b.exec(`INSERT INTO gendurable.history (at, kind) VALUES ('2020-01-01 12:00Z', 'k'), ('2020-01-02 12:00Z', 'k')`)
+	b.exec(`CREATE TRIGGER refuse_all BEFORE TRUNCATE ON gendurable.history_20200101 FOR EACH STATEMENT EXECUTE FUNCTION refuse()`)
+	done, err := b.RollHistory(t.Context(), 30*24*time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, store.Rolled{Made: 8, Dropped: 1, Refused: 3 + 10 + 1, Because: "the past stays (SQLSTATE 40001)"}, done)
+	require.Equal(t, 400, b.number(`SELECT count(*) FROM gendurable.history_rest`))
+	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.history_20200101`))
+	for _, in := range []int{-5, -1, 0} {
+		require.Equal(t, 1, b.number(`WITH i AS (INSERT INTO gendurable.history AS h (at, kind) VALUES (now() - $1::int * interval '1 day', 'k')
+			RETURNING h.tableoid) SELECT count(*) FROM i WHERE tableoid <> 'gendurable.history_rest'::regclass`, in), "each day has a table")
+	}
+}
+
+// What was set aside cannot become a partition, since a row of it is of another time and cannot
+// leave: the others are found again, and the table waits for its row.
+func TestRollHistoryOfATableSetAsideWithARowThatCannotMove(t *testing.T) {
+	b := newBench(t)
+	roll := func() store.Rolled {
+		t.Helper()
+		done, err := b.RollHistory(t.Context(), 30*24*time.Hour)
+		require.NoError(t, err)
+		return done
+	}
+	b.exec(`INSERT INTO gendurable.history (at, kind) SELECT now() - n * interval '1 microsecond', 'today' FROM generate_series(1, 10001) n`)
+	b.exec(`INSERT INTO gendurable.history (at, kind) VALUES (now() + interval '20 days', 'stuck'), (now() + interval '19 days', 'ahead')`)
+	b.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF NEW.kind = 'stuck' THEN RAISE EXCEPTION 'not this one' USING ERRCODE = '40001'; END IF; RETURN NEW; END $$`)
+	b.exec(`CREATE TRIGGER refuse BEFORE INSERT ON gendurable.history FOR EACH ROW EXECUTE FUNCTION refuse()`)
+	require.Equal(t, store.Rolled{Made: 8}, roll(), "set aside, and nothing moved")
+	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.history`))
+	for range 3 {
+		done := roll()
+		require.Equal(t, 1, done.Refused)
+		require.Equal(t, "not this one (SQLSTATE 40001)", done.Because)
+	}
+	require.Equal(t, 10002, b.number(`SELECT count(*) FROM gendurable.history`))
+	b.exec(`DROP TRIGGER refuse ON gendurable.history`)
+	require.Equal(t, store.Rolled{Made: 2}, roll())
+	require.Equal(t, 10003, b.number(`SELECT count(*) FROM gendurable.history`))
+	require.Equal(t, 2, b.number(`SELECT count(*) FROM gendurable.history_rest`))
+	require.Equal(t, store.Rolled{}, roll())
+}
+
 // A commit was on its way into history_rest when its day got a partition: it is tried again.
 func TestACommitWaitsForThePartitionOfItsDay(t *testing.T) {
 	b := newBench(t)
@@ -312,7 +407,7 @@ func TestACommitWaitsForThePartitionOfItsDay(t *testing.T) {
 // Rows of every table can be deleted, also in a database with a publication for all tables.
 func TestEveryTableHasAReplicaIdentity(t *testing.T) {
 	b := newBench(t)
-	_, _, err := b.RollHistory(t.Context(), 30*24*time.Hour)
+	_, err := b.RollHistory(t.Context(), 30*24*time.Hour)
 	require.NoError(t, err)
 	require.Empty(t, b.column(`SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'gendurable'::regnamespace AND c.relkind IN ('r', 'p')
 		AND NOT (c.relreplident = 'f' OR c.relreplident = 'd' AND EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary))`))

@@ -222,13 +222,10 @@ func adminText(nodes bool) string {
   $19::text IS NULL OR coalesce(g.correlation_guard = $19, false),
   $20::text IS NULL OR g.status::text = $20 AND g.visit = $21::bigint AND g.attempt = $22::int AND g.crashes = $23::int
     AND g.eligible_at = $24::timestamptz AND g.paused = $25::boolean,
-  ` + factsOnly + `::text, g.round <> 0 AND (g.round = g.visit OR coalesce(g.join_round = g.visit, false)),
+  ` + factsOnly + `::text, g.round <> 0 AND ` + joinsText("g") + `,
   g.node IS NOT NULL, g.visit = 0, g.parent_round < 0,
-  CASE WHEN g.status = 'failed' AND g.round > 0 AND (g.round = g.visit OR coalesce(g.join_round = g.visit, false)) THEN EXISTS (
-    SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.node IS NOT NULL AND k.status <> 'done'
-      AND NOT (coalesce(k.failure = 'skipped', false) AND coalesce(k.join_failed > 0, false)) OFFSET 0) ELSE false END,
-  CASE WHEN g.status = 'failed' AND g.parent_id IS NOT NULL THEN EXISTS (
-    SELECT FROM {s}.gen_durable p WHERE p.id = g.parent_id AND p.node IS NOT NULL AND p.status = 'failed' OFFSET 0) ELSE false END
+  ` + rootText("g") + `,
+  ` + pieceText("g") + `
 FROM {s}.gen_durable g
 WHERE g.id = ANY(ARRAY(SELECT unnest($17::bigint[]) UNION SELECT x.parent_id FROM {s}.gen_durable x WHERE $18::boolean AND x.id = ANY($17::bigint[])` + when(nodes, `
   UNION SELECT e.to_id FROM {s}.edges e WHERE $18::boolean AND e.from_id = ANY($17::bigint[])`) + `))
@@ -342,12 +339,10 @@ func (o *Order) refuses(r *operated, asked bool) error {
 		return ErrUnmatched
 	case !r.can:
 		return ErrApplies
-	case r.node && (o.Verb == Retry || o.Verb == Rewind && (r.first || r.status == "failed") || o.NewKeys && r.first):
+	case r.node && (o.Verb == Rewind && (r.first || r.status == "failed") || o.NewKeys && r.first):
 		return ErrNode
-	case r.root && o.Verb == Retry:
-		return ErrRoot
-	case r.piece && o.Verb == Retry:
-		return ErrPiece
+	case o.Verb == Retry && unretried(r.node, r.root, r.piece) != nil:
+		return unretried(r.node, r.root, r.piece)
 	case o.NewKeys && r.joins:
 		return ErrJoins
 	case o.unprepared(r.id):
