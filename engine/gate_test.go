@@ -1,9 +1,11 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -171,8 +173,8 @@ func TestGatesThatAreWrong(t *testing.T) {
 		"places":     {{Name: "g"}, {Name: "g", Places: -1}, {Name: "g", Places: 10_001}, {Name: "g", Run: true}},
 		"closed":     {{Name: "g", Places: 1, Closed: true}},
 		"total":      {{Name: "g", Total: 1}, {Name: "g", Label: "l", Total: -1}, {Name: "g", Label: "l", Total: 10_001}},
-		"rate":       {{Name: "g", Rate: rate(-1, 0, 0)}, {Name: "g", Rate: rate(1, 1, 0)}, {Name: "g", Rate: rate(1, 9000*time.Hour, 0)}, {Name: "g", Rate: rate(1, 0, -1)}, {Name: "g", Rate: rate(0, 1, 0)}, {Name: "g", Rate: rate(1_000_001, 0, 0)}},
-		"total_rate": {{Name: "g", TotalRate: rate(1, 0, 0)}, {Name: "g", Label: "l", TotalRate: rate(1, 0, 1_000_001)}},
+		"rate":       {{Name: "g", Rate: rate(-1, 0, 0)}, {Name: "g", Rate: rate(1, 1, 0)}, {Name: "g", Rate: rate(1, 9000*time.Hour, 0)}, {Name: "g", Rate: rate(1, 0, -1)}, {Name: "g", Rate: rate(0, 1, 0)}, {Name: "g", Rate: rate(1_000_001, 0, 0)}, {Name: "g", Rate: rate(1, time.Hour+1, 0), CostLabel: "c"}},
+		"total_rate": {{Name: "g", TotalRate: rate(1, 0, 0)}, {Name: "g", Label: "l", TotalRate: rate(1, 0, 1_000_001)}, {Name: "g", Label: "l", TotalRate: rate(20, engine.MaxGatePer, 0), CostLabel: "c"}},
 		"cost_label": {{Name: "g", Places: 1, CostLabel: "c"}, {Name: "g", Rate: rate(1, 0, 0), CostLabel: strings.Repeat("x", 65)}},
 		"adapt":      {{Name: "g", Places: 1, Adapt: true}},
 		"run":        {{Name: "g", Places: 1, Run: true, Rate: rate(1, 0, 0)}, {Name: "g", Places: 1, Run: true, Machine: "m", Step: "s"}},
@@ -186,8 +188,33 @@ func TestGatesThatAreWrong(t *testing.T) {
 			require.Equal(t, field, wrong.Field, "%+v", g)
 		}
 	}
-	_, err := e.Admin().DropGate(t.Context(), "a/b")
+	_, err := e.Admin().SetGate(t.Context(), engine.Gate{Name: "g", Rate: rate(1, 2*time.Hour, 0), CostLabel: "c"})
+	require.ErrorContains(t, err, "at most 1h0m0s where cost_label is set")
+	_, err = e.Admin().DropGate(t.Context(), "a/b")
 	require.ErrorContains(t, err, "slash")
+}
+
+// A rate that its burst does not keep up is set, and the log says so.
+func TestARateThatIsNotKeptUpIsLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	e, _ := client(t, func(c *engine.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	for _, c := range []struct {
+		rate engine.Rate
+		said bool
+	}{
+		{engine.Rate{N: 50}, false},
+		{engine.Rate{N: 51}, true},
+		{engine.Rate{N: 1000, Burst: 20}, false},
+		{engine.Rate{N: 60_000, Per: time.Minute, Burst: 19}, true},
+	} {
+		for _, g := range []engine.Gate{{Name: "g", Rate: c.rate}, {Name: "g", Label: "l", TotalRate: c.rate}} {
+			log.Reset()
+			_, err := e.Admin().SetGate(t.Context(), g)
+			require.NoError(t, err)
+			require.Equal(t, c.said, strings.Contains(log.String(), "does not keep its rate up"), "%+v", g)
+		}
+	}
 }
 
 // What is set is listed as it was set, with its defaults, and setting it again changes nothing.
