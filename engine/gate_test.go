@@ -16,6 +16,8 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // crowd counts who is in a step at a time, by customer.
@@ -330,6 +332,38 @@ func TestKeysOfGates(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrNotFound)
 	_, err = a.GateKeys(ctx, "a/b")
 	require.Error(t, err)
+}
+
+// Thousands of keys of a closed gate are no longer way for what is inserted behind another gate than
+// no gate at all.
+func TestAGateBesideManyKeysOfAClosedOne(t *testing.T) {
+	w := newWard(t)
+	close(w.free)
+	ctx, admin := within(t), w.e.Admin()
+	_, err := admin.SetGate(ctx, engine.Gate{Name: "closed", Label: "house", Closed: true})
+	require.NoError(t, err)
+	_, err = admin.SetGate(ctx, engine.Gate{Name: "open", Machine: "child", Label: "tenant", Places: 1})
+	require.NoError(t, err)
+	_, err = w.pool.Exec(ctx, `INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane, gate, labels)
+		SELECT 'ticket', 'start', 'default', 3, 'closed/' || n, jsonb_build_object('house', n::text) FROM generate_series(1, $1::int) n`, tier.Pick(5_000, 20_000, 100_000))
+	require.NoError(t, err)
+	_, err = w.pool.Exec(ctx, `VACUUM ANALYZE gendurable.gen_durable`)
+	require.NoError(t, err)
+	one := func(spec fsm.Spec) func(context.Context) error {
+		return func(ctx context.Context) error {
+			for range 5 {
+				id, err := w.e.Insert(ctx, spec)
+				if err == nil {
+					_, err = children.Wait(ctx, w.e, id)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	steady.Within(t, 5*time.Second, one(children.New("").Queue("other")), one(children.New("").Label("tenant", "x")))
 }
 
 // An instance in line at a closed gate goes on as soon as a narrower gate comes to concern it, or

@@ -26,7 +26,8 @@ walk AS (
   SELECT v.n, v.lo, v.k, v.around, v.name, v.run, v.places, v.taken, v.rate, v.rate_per, v.burst, v.cost_label, v.total_free, v.total_rate,
     v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded, v.since, v.ahead
   FROM (
-    SELECT w.n + 1 AS n, CASE WHEN r.name IS NULL OR r.mine OR strpos(x.k, '/') = 0 THEN x.k || chr(1) ELSE r.name || '0' END AS lo, x.k, x.around,
+    SELECT w.n + 1 AS n, CASE WHEN strpos(x.k, '/') > 0 AND (NOT r.mine OR coalesce(r.closed > c.now OR r.places <= 0 OR r.total_free <= 0, false))
+        THEN r.name || '0' ELSE x.k || chr(1) END AS lo, x.k, x.around,
       r.name, coalesce(r.run, false) AS run, r.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
       r.total_rate_per AS total_per, r.total_rate_burst AS total_burst, r.owes, coalesce(b.weight, 1) AS weight,
       CASE WHEN w.n = 0 AND x.k = $6::text THEN least($7::int, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
