@@ -334,8 +334,8 @@ func TestKeysOfGates(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Thousands of keys of a closed gate are no longer way for what is inserted behind another gate than
-// no gate at all.
+// Thousands of keys of a closed gate are no longer way for what is inserted behind another gate
+// than no gate at all.
 func TestAGateBesideManyKeysOfAClosedOne(t *testing.T) {
 	w := newWard(t)
 	close(w.free)

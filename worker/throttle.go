@@ -81,8 +81,8 @@ func (c *closing) covers(called, after, now, until time.Duration) bool {
 // Calls that were under way together come back one after the other, and are one piece of news: a
 // step does not close what is closed for as long already, nor slow down what was within
 // throttlePause/2. But a step that was called after the gate had closed brings other news. Somebody
-// has opened it since, by hand, or in a test by letting time pass, which this process need not know.
-// A failure is only logged: the next step that is turned away tries again.
+// has opened it since, by hand, or in a test by letting time pass, which this process need not
+// know. A failure is only logged: the next step that is turned away tries again.
 func (t *throttles) close(ctx context.Context, p *process, key string, called, after time.Duration) {
 	t.mu.Lock()
 	now := p.since()

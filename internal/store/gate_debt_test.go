@@ -10,8 +10,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// A clock that is set back by an hour stalls no rate for an hour: neither that of a key, of all keys
-// together, nor of a queue. What is owed stays, and is paid off from then on.
+// A clock that is set back by an hour stalls no rate for an hour: neither that of a key, of all
+// keys together, nor of a queue. What is owed stays, and is paid off from then on.
 func TestAClockThatIsSetBackStallsNoRate(t *testing.T) {
 	b := newBench(t)
 	minute := store.Rate{N: 60, Per: time.Hour, Burst: 3}

@@ -34,9 +34,9 @@ var shut = map[string]func(b bench){
 	},
 }
 
-// A claim beside a hundred thousand keys of a gate that lets none of them begin touches a tenth more
-// than without them, in a table as large. It leaves out the gate by one comparison, wherever its turn begins, and
-// has visited all lines then.
+// A claim beside a hundred thousand keys of a gate that lets none of them begin touches a tenth
+// more than without them, in a table as large. It leaves out the gate by one comparison, wherever
+// its turn begins, and has visited all lines then.
 func TestAClaimJumpsOverAGateThatIsShut(t *testing.T) {
 	keys := tier.Pick(5_000, 20_000, 100_000)
 	for name, close := range shut {

@@ -56,7 +56,8 @@ SELECT x.id FROM line x`)
 //     wanted ($4) in one turn of each key, or has visited $8 keys. A key without a place, without
 //     tokens or closed costs its visit, however many rows wait there. The keys of a gate that is
 //     not locked, is closed as a whole, or has nothing left of what all its keys may take together,
-//     are jumped over: its first key costs a visit, and the others nothing, however many there are. A key whose gate is gone lets all its rows go.
+//     are jumped over: its first key costs a visit, and the others nothing, however many there are.
+//     A key whose gate is gone lets all its rows go.
 //   - key: locks the row of gate_keys of each key with a rate, and takes its debt from there:
 //     whoever throttles or closes the key changes that row, and holds up only this key. If there
 //     are fewer keys than rows are wanted, each has several turns. numbers are those of its free

@@ -233,11 +233,11 @@ var (
 // replaceText makes instances that wait what specs say. The caller has locked them, so whoever
 // claims them does so before, and then nothing is replaced, or after.
 //
-// Of such a row stays who it is (id, uid, the parent, the node and what that waited for, the time of
-// the insertion), whether it is paused, and what it counts (visits, rounds). All else is as if the
-// specs were inserted now: nothing of what others have noted about the old one is about the new. The
-// place of a run is given up, too, since it is a place of the old spec's customer. The new one may
-// be behind another gate, and takes a place there as any instance does.
+// Of such a row stays who it is (id, uid, the parent, the node and what that waited for, the time
+// of the insertion), whether it is paused, and what it counts (visits, rounds). All else is as if
+// the specs were inserted now: nothing of what others have noted about the old one is about the
+// new. The place of a run is given up, too, since it is a place of the old spec's customer. The new
+// one may be behind another gate, and takes a place there as any instance does.
 //
 // A row that is due already keeps its time, as a release leaves it, or else whoever is replaced
 // more often than its queue is late would never have its turn. For the same reason a bound that has
