@@ -52,7 +52,9 @@ y AS (UPDATE ` + k.gateKeys() + ` g SET at = g.at + (now() - greatest($1::timest
   slowed_at = g.slowed_at + (now() - greatest($1::timestamptz, g.slowed_at)),
   closed_until = CASE WHEN g.closed_until = c.until AND c.until > $1::timestamptz THEN g.closed_until + (now() - $1::timestamptz) ELSE g.closed_until END
   FROM (SELECT o.key FROM ` + k.gateKeys() + ` o FOR NO KEY UPDATE SKIP LOCKED) o
-    LEFT JOIN unnest($2::text[], $3::timestamptz[]) AS c(key, until) ON c.key = o.key WHERE o.key = g.key)
+    LEFT JOIN unnest($2::text[], $3::timestamptz[]) AS c(key, until) ON c.key = o.key WHERE o.key = g.key),
+r AS (UPDATE ` + k.gates() + ` SET updated_at = updated_at + (now() - greatest($1::timestamptz, updated_at))
+  WHERE name IN (SELECT o.name FROM ` + k.gates() + ` o FOR NO KEY UPDATE SKIP LOCKED))
 SELECT now()`
 }
 

@@ -208,6 +208,7 @@ func (k *Kit) schedules() string { return quoted(k.schema) + ".schedules" }
 // windows returns the name of the table of windows in SQL.
 func (k *Kit) windows() string { return quoted(k.schema) + ".windows" }
 
+func (k *Kit) gates() string    { return quoted(k.schema) + ".gates" }
 func (k *Kit) gateKeys() string { return quoted(k.schema) + ".gate_keys" }
 
 // kept returns the name of the table of kept signals in SQL.

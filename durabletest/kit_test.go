@@ -206,10 +206,10 @@ func TestAdvanceKnowsEveryTime(t *testing.T) {
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{
 		"gen_durable.eligible_at", "gen_durable.await_deadline", "gen_durable.deadline", "windows.opened_at", "windows.until", "kept_signals.expires_at", // moved
-		"gate_keys.at", "gate_keys.closed_until", "gate_keys.slowed_at", // moved
+		"gate_keys.at", "gate_keys.closed_until", "gate_keys.slowed_at", "gates.updated_at", // moved
 		"gen_durable.inserted_at", "gen_durable.updated_at", "gen_durable.finished_at", "gen_durable.lease_expires_at",
 		"signals.inserted_at", "signals.consumed_at", "kept_signals.inserted_at", "paused_queues.paused_at",
-		"lost_claims.lost_at", "gates.updated_at",
+		"lost_claims.lost_at",
 		"history.at", "history_rest.at", "recorded_machines.since", "workers.started_at", "workers.beat_at", "workers.expires_at",
 		"definitions.declared_at", "definitions.updated_at",
 		"schedules.next_at", "schedules.last_at", "schedules.paused_at", "schedules.updated_at", // by the kit's calendar

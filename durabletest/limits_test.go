@@ -74,6 +74,38 @@ func TestAThrottledStepClosesItsGate(t *testing.T) {
 	require.Equal(t, 5, runs)
 }
 
+// A step that is turned away once more, after its gate has opened again, closes it again.
+func TestAThrottledStepClosesItsGateAgain(t *testing.T) {
+	t.Parallel()
+	call := fsm.Declare[string, fsm.None]("call")
+	runs := 0
+	kit := durabletest.New(t, durabletest.Config{DatabaseURL: pgtest.URL(t), Machines: []fsm.Definition{call.Job(func(context.Context, string) (fsm.None, error) {
+		runs++
+		return fsm.None{}, fsm.Throttled(errors.New("too many requests"), 10*time.Minute)
+	})}})
+	admin := kit.Engine.Admin()
+	_, err := admin.SetGate(t.Context(), engine.Gate{Name: "api", Machine: "call", Places: 5})
+	require.NoError(t, err)
+	closed := func() bool {
+		keys, err := admin.GateKeys(t.Context(), "api")
+		require.NoError(t, err)
+		return len(keys) == 1 && !keys[0].ClosedUntil.IsZero()
+	}
+	insert(t, kit, call.New("a"))
+	durabletest.RequireDrain(t, kit)
+	require.True(t, closed())
+	durabletest.RequireAdvance(t, kit, 10*time.Minute+5*time.Second)
+	require.Equal(t, 2, runs)
+	require.True(t, closed())
+	changed, err := admin.OpenGate(t.Context(), "api")
+	require.NoError(t, err)
+	require.True(t, changed)
+	insert(t, kit, call.New("b"))
+	durabletest.RequireDrain(t, kit)
+	require.Equal(t, 3, runs)
+	require.True(t, closed())
+}
+
 func kinds(causes []engine.Cause) (kinds []engine.CauseKind) {
 	for _, c := range causes {
 		kinds = append(kinds, c.Kind)

@@ -92,6 +92,7 @@ func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, 
 		`UPDATE ` + k.windows() + ` SET opened_at = opened_at` + nearer + `, until = until` + nearer,
 		`UPDATE ` + k.gateKeys() + ` SET at = at` + nearer + `, slowed_at = slowed_at` + nearer + `,
 			closed_until = CASE WHEN closed_until < '9999-01-01' THEN closed_until` + nearer + ` ELSE closed_until END`,
+		`UPDATE ` + k.gates() + ` SET updated_at = updated_at` + nearer, // a debt counts from before or after
 		`UPDATE ` + k.kept() + ` SET expires_at = expires_at` + nearer,
 	} {
 		batch.Queue(text, by.Microseconds())

@@ -29,6 +29,9 @@ const (
 	MaxGateRate      = 1_000_000            // of Rate.N, and of Rate.Burst
 	MaxGatePer       = 365 * 24 * time.Hour // of Rate.Per
 	MaxGateWeight    = 100
+	// MaxGateCostPer bounds Rate.Per ÷ Rate.N of a gate with a CostLabel. One instance may cost a
+	// million, and is then paid off in 114 years.
+	MaxGateCostPer = time.Hour
 )
 
 // Gate bounds how many instances execute a step at a time, how many begin in a period, or both, in
@@ -76,6 +79,11 @@ type Gate struct {
 // Rate is how many instances begin in a period: N in each Per, evenly spaced, and up to Burst at
 // once after a pause. In any interval t, at most Burst + t·N/Per begin. Retries, and runs after a
 // crash, count as well.
+//
+// What is due and has not been claimed counts for a Burst at most, and a process claims again after
+// 8 to 20 ms. So a rate of more than 50·Burst a second is not kept up: a Burst of 1 gives some 60
+// of 100/s, and 120 of 1,000/s. Give it the Burst of 20 ms, such as 20 for 1,000/s. SetGate logs a
+// warning, and so does gendurable doctor.
 type Rate struct {
 	N     int           `json:"n"`               // 1 to MaxGateRate; 0: any number
 	Per   time.Duration `json:"per_ns"`          // 1 ms to MaxGatePer; 0: a second
@@ -109,6 +117,29 @@ func (r Rate) normal() Rate {
 		return Rate{}
 	}
 	return Rate{r.N, cmp.Or(r.Per, time.Second), cmp.Or(r.Burst, 1)}
+}
+
+// each returns for how long one that begins is paid off.
+func (r Rate) each() time.Duration {
+	if r.N <= 0 {
+		return 0
+	}
+	return cmp.Or(r.Per, time.Second) / time.Duration(r.N)
+}
+
+func (r Rate) costly() string {
+	return fmt.Sprintf("one is paid off in %v, at most %v where cost_label is set: an instance may cost 1,000,000", r.each(), MaxGateCostPer)
+}
+
+// claimRound is how long a process takes, at most mostly, from a claim that has used up a rate to
+// the next one that reaches the server.
+const claimRound = 20 * time.Millisecond
+
+// narrow reports whether the burst is so small that a process does not keep the rate up: in a
+// claimRound more become due than may begin at once, and those above are lost.
+func (r Rate) narrow() bool {
+	r = r.normal()
+	return r.N > 0 && float64(r.N)*claimRound.Seconds()/r.Per.Seconds() > float64(r.Burst)
 }
 
 // fault returns how the rate is out of bounds.
@@ -179,6 +210,8 @@ func gateOf(r *store.Gate) Gate {
 // SetGate stores a gate, or changes the one of that name, and reports whether that changed
 // anything. Each process obeys with its next poll, within a second.
 //
+// If a rate changes, what is owed by the one before counts for one Burst at most.
+//
 // Of a new gate, what executes already takes no place. If Places is lowered, what executes goes on,
 // and none begins before fewer than Places execute. If it is raised, more begin.
 //
@@ -201,6 +234,9 @@ func (a *Admin) SetGate(ctx context.Context, g Gate, options ...VerbOption) (cha
 		changed, err = a.engine.store.SetGate(ctx, g.rule(), by)
 		return err
 	})
+	if err == nil && (g.Rate.narrow() || g.TotalRate.narrow()) {
+		a.engine.config.Logger.LogAttrs(ctx, slog.LevelWarn, "a gate does not keep its rate up, give it the burst of 20 ms", slog.String("gate", g.Name))
+	}
 	return changed, err
 }
 
@@ -254,6 +290,8 @@ func (g *Gate) fault() (field string, err error) {
 		{g.Total < 0 || g.Total > MaxGatePlaces, "total", fmt.Sprintf("%d, from 0 to %d", g.Total, MaxGatePlaces)},
 		{g.Label == "" && g.Total > 0, "total", "set, but no label: without one, places bound all together"},
 		{g.Label == "" && g.TotalRate.N > 0, "total_rate", "set, but no label: without one, rate bounds all together"},
+		{g.CostLabel != "" && g.Rate.each() > MaxGateCostPer, "rate", g.Rate.costly()},
+		{g.CostLabel != "" && g.TotalRate.each() > MaxGateCostPer, "total_rate", g.TotalRate.costly()},
 		{g.CostLabel != "" && !rated, "cost_label", "set, but there is no rate that it could count for"},
 		{g.Adapt && g.Rate.N == 0, "adapt", "set, but there is no rate that it could slow down"},
 		{g.Closed && g.Places > 0, "closed", fmt.Sprintf("set, but places is %d: CloseGate closes a gate and keeps what it bounds", g.Places)},

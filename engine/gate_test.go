@@ -1,9 +1,11 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,8 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // crowd counts who is in a step at a time, by customer.
@@ -171,8 +175,8 @@ func TestGatesThatAreWrong(t *testing.T) {
 		"places":     {{Name: "g"}, {Name: "g", Places: -1}, {Name: "g", Places: 10_001}, {Name: "g", Run: true}},
 		"closed":     {{Name: "g", Places: 1, Closed: true}},
 		"total":      {{Name: "g", Total: 1}, {Name: "g", Label: "l", Total: -1}, {Name: "g", Label: "l", Total: 10_001}},
-		"rate":       {{Name: "g", Rate: rate(-1, 0, 0)}, {Name: "g", Rate: rate(1, 1, 0)}, {Name: "g", Rate: rate(1, 9000*time.Hour, 0)}, {Name: "g", Rate: rate(1, 0, -1)}, {Name: "g", Rate: rate(0, 1, 0)}, {Name: "g", Rate: rate(1_000_001, 0, 0)}},
-		"total_rate": {{Name: "g", TotalRate: rate(1, 0, 0)}, {Name: "g", Label: "l", TotalRate: rate(1, 0, 1_000_001)}},
+		"rate":       {{Name: "g", Rate: rate(-1, 0, 0)}, {Name: "g", Rate: rate(1, 1, 0)}, {Name: "g", Rate: rate(1, 9000*time.Hour, 0)}, {Name: "g", Rate: rate(1, 0, -1)}, {Name: "g", Rate: rate(0, 1, 0)}, {Name: "g", Rate: rate(1_000_001, 0, 0)}, {Name: "g", Rate: rate(1, time.Hour+1, 0), CostLabel: "c"}},
+		"total_rate": {{Name: "g", TotalRate: rate(1, 0, 0)}, {Name: "g", Label: "l", TotalRate: rate(1, 0, 1_000_001)}, {Name: "g", Label: "l", TotalRate: rate(20, engine.MaxGatePer, 0), CostLabel: "c"}},
 		"cost_label": {{Name: "g", Places: 1, CostLabel: "c"}, {Name: "g", Rate: rate(1, 0, 0), CostLabel: strings.Repeat("x", 65)}},
 		"adapt":      {{Name: "g", Places: 1, Adapt: true}},
 		"run":        {{Name: "g", Places: 1, Run: true, Rate: rate(1, 0, 0)}, {Name: "g", Places: 1, Run: true, Machine: "m", Step: "s"}},
@@ -186,8 +190,33 @@ func TestGatesThatAreWrong(t *testing.T) {
 			require.Equal(t, field, wrong.Field, "%+v", g)
 		}
 	}
-	_, err := e.Admin().DropGate(t.Context(), "a/b")
+	_, err := e.Admin().SetGate(t.Context(), engine.Gate{Name: "g", Rate: rate(1, 2*time.Hour, 0), CostLabel: "c"})
+	require.ErrorContains(t, err, "at most 1h0m0s where cost_label is set")
+	_, err = e.Admin().DropGate(t.Context(), "a/b")
 	require.ErrorContains(t, err, "slash")
+}
+
+// A rate that its burst does not keep up is set, and the log says so.
+func TestARateThatIsNotKeptUpIsLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	e, _ := client(t, func(c *engine.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	for _, c := range []struct {
+		rate engine.Rate
+		said bool
+	}{
+		{engine.Rate{N: 50}, false},
+		{engine.Rate{N: 51}, true},
+		{engine.Rate{N: 1000, Burst: 20}, false},
+		{engine.Rate{N: 60_000, Per: time.Minute, Burst: 19}, true},
+	} {
+		for _, g := range []engine.Gate{{Name: "g", Rate: c.rate}, {Name: "g", Label: "l", TotalRate: c.rate}} {
+			log.Reset()
+			_, err := e.Admin().SetGate(t.Context(), g)
+			require.NoError(t, err)
+			require.Equal(t, c.said, strings.Contains(log.String(), "does not keep its rate up"), "%+v", g)
+		}
+	}
 }
 
 // What is set is listed as it was set, with its defaults, and setting it again changes nothing.
@@ -303,6 +332,38 @@ func TestKeysOfGates(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrNotFound)
 	_, err = a.GateKeys(ctx, "a/b")
 	require.Error(t, err)
+}
+
+// Thousands of keys of a closed gate are no longer way for what is inserted behind another gate
+// than no gate at all.
+func TestAGateBesideManyKeysOfAClosedOne(t *testing.T) {
+	w := newWard(t)
+	close(w.free)
+	ctx, admin := within(t), w.e.Admin()
+	_, err := admin.SetGate(ctx, engine.Gate{Name: "closed", Label: "house", Closed: true})
+	require.NoError(t, err)
+	_, err = admin.SetGate(ctx, engine.Gate{Name: "open", Machine: "child", Label: "tenant", Places: 1})
+	require.NoError(t, err)
+	_, err = w.pool.Exec(ctx, `INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane, gate, labels)
+		SELECT 'ticket', 'start', 'default', 3, 'closed/' || n, jsonb_build_object('house', n::text) FROM generate_series(1, $1::int) n`, tier.Pick(5_000, 20_000, 100_000))
+	require.NoError(t, err)
+	_, err = w.pool.Exec(ctx, `VACUUM ANALYZE gendurable.gen_durable`)
+	require.NoError(t, err)
+	one := func(spec fsm.Spec) func(context.Context) error {
+		return func(ctx context.Context) error {
+			for range 5 {
+				id, err := w.e.Insert(ctx, spec)
+				if err == nil {
+					_, err = children.Wait(ctx, w.e, id)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	steady.Within(t, 5*time.Second, one(children.New("").Queue("other")), one(children.New("").Label("tenant", "x")))
 }
 
 // An instance in line at a closed gate goes on as soon as a narrower gate comes to concern it, or

@@ -54,8 +54,9 @@ func (a *Admin) CloseGate(ctx context.Context, key string, until time.Time, opti
 	})
 }
 
-// OpenGate ends a CloseGate of the same key, or what fsm.Throttled has closed, and reports whether
-// the key was closed. Errors: as those of CloseGate.
+// OpenGate ends a CloseGate of the same key, or what fsm.Throttled has closed or slowed down, and
+// forgets what the key owes of its rate: a burst of it may begin. It reports whether that changed
+// anything. Errors: as those of CloseGate.
 func (a *Admin) OpenGate(ctx context.Context, key string, options ...VerbOption) (changed bool, err error) {
 	return a.changeKey(ctx, VerbOpenGate, key, options, func(key string, by store.By) (bool, error) {
 		return a.engine.store.CloseGateKey(ctx, key, time.Time{}, by)

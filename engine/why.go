@@ -280,7 +280,8 @@ type why struct {
 	around    surroundings
 	questions []question
 	said      []func()
-	certain   int // causes that depend on no answer
+	changed   map[string]time.Time // when each gate was changed
+	certain   int                  // causes that depend on no answer
 	causes    []Cause
 }
 

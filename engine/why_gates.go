@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gendurable/gendurable/ent"
@@ -16,12 +17,14 @@ import (
 // in line, or will be once a claim meets it, and the one of its queue.
 func (w *why) gates() {
 	rows := w.around.Gates
+	w.changed = map[string]time.Time{}
 	if len(rows) == 0 {
 		return
 	}
 	gates := make(store.Gates, len(rows))
 	for i, r := range rows {
 		gates[i] = gateRule(r)
+		w.changed[r.ID] = r.UpdatedAt
 	}
 	key := gates.Of(w.row.Queue, w.row.Machine, w.row.Step, w.row.Labels, w.row.RunGate != nil)
 	if w.row.PickLane == lineLane {
@@ -119,7 +122,8 @@ func (w *why) rate(known *[]*ent.GateKey, key string, r store.Rate, cost func() 
 		for _, k := range *known {
 			if k.ID == key {
 				n, ahead := cost()
-				in := untilPaid(r, k, n, w.now)
+				name, _, _ := strings.Cut(key, "/")
+				in := untilPaid(r, w.changed[name], k, n, w.now)
 				return Cause{Kind: CauseGateRate, Names: []string{key}, Until: w.now.Add(in).UTC(), Count: ahead}, in > 0
 			}
 		}
@@ -129,11 +133,15 @@ func (w *why) rate(known *[]*ent.GateKey, key string, r store.Rate, cost func() 
 
 // untilPaid returns how long after now the debt of a key has come down so far that something of a
 // cost may begin, as a claim decides it.
-func untilPaid(r store.Rate, k *ent.GateKey, cost float64, now time.Time) time.Duration {
+func untilPaid(r store.Rate, changed time.Time, k *ent.GateKey, cost float64, now time.Time) time.Duration {
 	perSecond := float64(r.N) / r.Per.Seconds() * k.Pace
-	debt := max(0, k.Debt-max(0, now.Sub(k.At).Seconds())*perSecond)
+	debt := k.Debt
+	if k.At.Before(changed) {
+		debt = min(debt, float64(r.Burst))
+	}
+	debt = max(0, debt-max(0, now.Sub(k.At).Seconds())*perSecond)
 	over := debt + min(cost, float64(r.Burst)) - float64(r.Burst)
-	return time.Duration(math.Ceil(max(0, over/perSecond) * float64(time.Second)))
+	return time.Duration(math.Ceil(min(max(0, over/perSecond), 1e9) * float64(time.Second))) // a paidIn has the same bound
 }
 
 // costAt returns for how many an instance with these labels counts in the rates of a gate.

@@ -65,10 +65,11 @@ type execution struct {
 	// hindered is why the step could not be given what it needs: somebody holds it.
 	hindered *failure
 
-	sent   pending      // the outcome under way
-	before phase        // the phase in which it was decided
-	answer *commitReply // its fate, not yet considered
-	undone turn         // what follows if it was undone
+	called time.Duration // when its step was called, by process.since
+	sent   pending       // the outcome under way
+	before phase         // the phase in which it was decided
+	answer *commitReply  // its fate, not yet considered
+	undone turn          // what follows if it was undone
 }
 
 // run runs the execution until the flight has ended, or until an outcome is on its way to the

@@ -97,7 +97,7 @@ func TestPromotionsSurviveAnOutage(t *testing.T) {
 	})
 }
 
-// T207: what the history's roll was refused is logged, and nothing waits for it.
+// T200: what the history's roll was refused is logged, and nothing waits for it.
 func TestWhatTheHistoryRefusesIsLogged(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.db.old, s.db.rolled = 3, store.Rolled{Refused: 2, Because: "not this one"}

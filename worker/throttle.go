@@ -32,7 +32,9 @@ type throttles struct {
 // closing is one closing of a gate.
 type closing struct {
 	until time.Duration // by process.since
+	slows bool          // nobody had said for how long
 	over  chan struct{} // closed when the statement has come back
+	told  time.Duration // when that was; 0: not yet; under the mutex
 }
 
 // throttled returns the outcome of a step whose provider has turned it away: the same attempt
@@ -40,7 +42,7 @@ type closing struct {
 // place becomes free.
 func (x *execution) throttled(f *failure) *step.Commit {
 	if key := x.gates.behind(x.f.claim); key != "" {
-		x.throttles.close(x.f.ctx, x.process, key, f.after)
+		x.throttles.close(x.f.ctx, x.process, key, x.called, f.after)
 	}
 	again := f.after
 	if again == 0 {
@@ -61,15 +63,31 @@ func (g *gates) behind(c *step.Claim) string {
 	return ""
 }
 
-// close closes a gate for a time. With a time of 0, it slows the gate down, unless it has closed it
-// or slowed it down within throttlePause/2: calls that were under way together come back one after
-// the other, and are one piece of news. A failure is only logged: the next step that is turned away
-// tries again.
-func (t *throttles) close(ctx context.Context, p *process, key string, after time.Duration) {
+// covers reports whether a step that was called at a time, and turned away for a time by now, says
+// no more than this closing.
+func (c *closing) covers(called, after, now, until time.Duration) bool {
+	switch {
+	case c.slows && after == 0:
+		return c.until > now
+	case c.told != 0 && called > c.told:
+		return false
+	}
+	return c.until >= until-throttleSlack || after == 0 && c.until > now
+}
+
+// close closes a gate for a time, for a step that was called at a time. With a time of 0 it slows
+// the gate down.
+//
+// Calls that were under way together come back one after the other, and are one piece of news: a
+// step does not close what is closed for as long already, nor slow down what was within
+// throttlePause/2. But a step that was called after the gate had closed brings other news. Somebody
+// has opened it since, by hand, or in a test by letting time pass, which this process need not
+// know. A failure is only logged: the next step that is turned away tries again.
+func (t *throttles) close(ctx context.Context, p *process, key string, called, after time.Duration) {
 	t.mu.Lock()
 	now := p.since()
 	until := now + max(after, throttlePause/2)
-	if c := t.closed[key]; c != nil && (c.until >= until-throttleSlack || after == 0 && c.until > now) {
+	if c := t.closed[key]; c != nil && c.covers(called, after, now, until) {
 		t.mu.Unlock()
 		select {
 		case <-c.over:
@@ -88,16 +106,17 @@ func (t *throttles) close(ctx context.Context, p *process, key string, after tim
 	if t.closed == nil {
 		t.closed = map[string]*closing{}
 	}
-	mine := &closing{until, make(chan struct{})}
+	mine := &closing{until: until, slows: after == 0, over: make(chan struct{})}
 	t.closed[key] = mine
 	t.mu.Unlock()
 	defer close(mine.over)
 	ctx, cancel := context.WithTimeout(ctx, throttleTimeout)
 	defer cancel()
-	if err := p.db.Throttle(ctx, key, after); err != nil {
+	err := p.db.Throttle(ctx, key, after)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if mine.told = p.since(); err != nil {
 		p.trouble("close a gate", err)
-		t.mu.Lock()
-		defer t.mu.Unlock()
 		if t.closed[key] == mine {
 			delete(t.closed, key)
 		}

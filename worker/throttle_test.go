@@ -82,6 +82,21 @@ func TestCallsThatComeBackOneByOneSlowTheirGateDownOnce(t *testing.T) {
 	})
 }
 
+// A step that is called after its gate was closed by this process, and is turned away, closes it
+// again: somebody has opened it meanwhile. The fake closes nothing, as if that were at once.
+func TestAStepThatIsTurnedAwayLaterClosesItsGateAgain(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		s.db.gates = store.Gates{{Name: "api", Machine: "m", Places: 100}}
+		turnedAway(s, fsm.Throttled(errTooMany, time.Minute))
+		s.db.insert()
+		s.db.insert(func(r *row) { r.eligible = time.Now().Add(time.Second) })
+		s.db.insert(func(r *row) { r.eligible = time.Now().Add(2 * time.Second) })
+		s.start()
+		s.ended(2 * time.Minute)
+		require.Equal(t, []string{"api 1m0s", "api 1m0s", "api 1m0s"}, s.db.throttled)
+	})
+}
+
 // Whatever becomes of the statement that closes the gate, the step runs again, and so it does
 // without a gate, or without a time.
 func TestAThrottledStepRunsAgain(t *testing.T) {

@@ -47,6 +47,7 @@ func (x *execution) decide() *step.Commit {
 			return out
 		}
 		began := x.since()
+		x.called = began
 		x.phase = inStep
 		out, x.failed = x.guarded(x.step)
 		x.took = x.since() - began

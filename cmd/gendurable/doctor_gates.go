@@ -15,6 +15,8 @@ import (
 //     machine, or no version of the machine has its step. So nobody goes through the gate.
 //   - above: a bound that nobody reaches, since there are fewer slots, or since the ceiling of the
 //     queue or the total of the gate is lower.
+//   - narrow: rates that are not kept up, since more become due in the 20 ms between two claims
+//     than the burst lets begin at once.
 //   - dead: instances that have places of a gate, seats of a queue or places of whole runs, and
 //     whose lease is over for longer than $1.
 //   - unserved: instances that stand in line for longer than $1, in a queue that no live worker
@@ -57,6 +59,10 @@ UNION ALL
   CROSS JOIN LATERAL (SELECT sum(q.slots::bigint) AS slots FROM w, jsonb_each_text(w.queues) AS q(name, slots) WHERE coalesce(q.name = r.queue, true)) n
   WHERE r.places > r.total OR greatest(r.places, r.total) > o.places AND o.name <> r.name OR r.places > n.slots AND NOT r.run
   ORDER BY 2 LIMIT 20)
+UNION ALL
+(SELECT 'narrow', r.name, x.n || ' in ' || x.per / 1000 || 'ms with a burst of ' || x.burst, 0::bigint
+  FROM {s}.gates r CROSS JOIN LATERAL (VALUES (r.rate, r.rate_per, r.rate_burst), (r.total_rate, r.total_rate_per, r.total_rate_burst)) AS x(n, per, burst)
+  WHERE x.n * 20000::float8 / x.per > x.burst ORDER BY 2 LIMIT 20)
 UNION ALL
 (SELECT 'dead', x.name, count(*) || ' places', max(extract(epoch FROM x.now - x.lease_expires_at))::bigint
   FROM (SELECT k.name, g.lease_expires_at, c.now FROM {s}.gen_durable g CROSS JOIN c CROSS JOIN LATERAL (VALUES
@@ -111,6 +117,8 @@ func (p *patient) gates(ctx context.Context) (finding, error) {
 			note(gradeWarn, "gendurable gate drop, if nobody means the gate any more", "nobody goes through %q: %s", gate, what)
 		case "above":
 			note(gradeWarn, "gendurable gate set, with a bound that can be reached, or none", "nobody reaches the bound of %q: %s", gate, what)
+		case "narrow":
+			note(gradeWarn, "gendurable gate set --burst, with what begins in 20 ms", "%q does not keep its rate up: %s", gate, what)
 		case "unlabelled":
 			note(gradeWarn, "give the specs the label, or gendurable gate set without it", "nobody goes through %q: %s", gate, what)
 		case "stray":

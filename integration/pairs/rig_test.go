@@ -292,6 +292,7 @@ var shiftSQL = []string{
 		await_deadline = await_deadline - $1::bigint * interval '1 microsecond', deadline = deadline - $1::bigint * interval '1 microsecond',
 		finished_at = finished_at - $1::bigint * interval '1 microsecond', lease_expires_at = lease_expires_at - $1::bigint * interval '1 microsecond'`,
 	`UPDATE gendurable.windows SET opened_at = opened_at - $1::bigint * interval '1 microsecond', until = until - $1::bigint * interval '1 microsecond'`,
+	`UPDATE gendurable.gates SET updated_at = updated_at - $1::bigint * interval '1 microsecond'`,
 	`UPDATE gendurable.gate_keys SET at = at - $1::bigint * interval '1 microsecond', slowed_at = slowed_at - $1::bigint * interval '1 microsecond'`,
 	`UPDATE gendurable.kept_signals SET expires_at = expires_at - $1::bigint * interval '1 microsecond'`,
 }

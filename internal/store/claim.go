@@ -298,6 +298,7 @@ type Claimed struct {
 
 	// Of a claim at gates:
 	Busy    bool          // another claim had a gate locked: claim again soon
+	Ahead   bool          // the server's clock was set back: see turnBackSQL
 	More    bool          // there are more rows in line that may begin
 	Cut     bool          // the claim has not visited all lines
 	Crowded bool          // all places of some gate are taken at which rows are in line

@@ -22,20 +22,27 @@ import (
 //
 // $1 key $2 actor $3 reason
 var (
-	keyOf = `WITH r AS (SELECT r.name, r.label FROM {s}.gates r WHERE r.name = split_part($1::text, '/', 1)),
+	keyOf = `WITH r AS (SELECT r.name, r.label, CASE WHEN x.all THEN r.total_rate ELSE r.rate END AS n, CASE WHEN x.all THEN r.total_rate_per ELSE r.rate_per END AS per,
+    CASE WHEN x.all THEN r.total_rate_burst ELSE r.rate_burst END AS burst, r.updated_at
+  FROM {s}.gates r CROSS JOIN LATERAL (SELECT r.label IS NOT NULL AND r.name = $1 AS all) x WHERE r.name = split_part($1::text, '/', 1)),
 o AS (SELECT FROM r WHERE r.label IS NOT NULL OR r.name = $1),
-b AS (SELECT jsonb_strip_nulls(jsonb_build_object('closed_until', x.closed_until, 'weight', x.weight)) AS seen FROM {s}.gate_keys x WHERE x.key = $1),
+b AS (SELECT jsonb_strip_nulls(jsonb_build_object('closed_until', x.closed_until, 'weight', x.weight, 'debt', nullif(x.debt, 0), 'pace', nullif(x.pace, 1))) AS seen FROM {s}.gate_keys x WHERE x.key = $1),
 w AS (`
-	keyKind    = ` RETURNING k.key, jsonb_strip_nulls(jsonb_build_object('closed_until', k.closed_until, 'weight', k.weight)) AS now), h AS (` + recordedText
+	keyKind    = ` RETURNING k.key, jsonb_strip_nulls(jsonb_build_object('closed_until', k.closed_until, 'weight', k.weight, 'debt', nullif(k.debt, 0), 'pace', nullif(k.pace, 1))) AS now), h AS (` + recordedText
 	keyChanged = `, 'gate ' || w.key, $2::text, $3::text, b.seen, w.now FROM w LEFT JOIN b ON true)
 SELECT r.label IS NOT NULL, EXISTS (SELECT FROM w) FROM r`
 
-	// closeKeySQL closes a key until a time, or opens it with NULL. $4 time
+	// closeKeySQL closes a key until a time, or opens it with NULL. Whoever opens it means that it is
+	// to go on: what it owes, and how slow a provider has made it, is forgotten. $4 time
 	closeKeySQL = named("close gate", keyOf+`
 INSERT INTO {s}.gate_keys AS k (key, closed_until) SELECT $1, $4::timestamptz FROM o
 WHERE $4::timestamptz IS NOT NULL OR EXISTS (SELECT FROM {s}.gate_keys x WHERE x.key = $1)
-ON CONFLICT (key) DO UPDATE SET closed_until = excluded.closed_until
-WHERE CASE WHEN excluded.closed_until IS NULL THEN k.closed_until > clock_timestamp() ELSE k.closed_until IS DISTINCT FROM excluded.closed_until END`+
+ON CONFLICT (key) DO UPDATE SET closed_until = excluded.closed_until,
+  debt = CASE WHEN excluded.closed_until IS NULL THEN 0 ELSE k.debt END, pace = CASE WHEN excluded.closed_until IS NULL THEN 1 ELSE k.pace END,
+  at = CASE WHEN excluded.closed_until IS NULL THEN clock_timestamp() ELSE k.at END
+WHERE CASE WHEN excluded.closed_until IS NULL THEN coalesce(k.closed_until > clock_timestamp(), false) OR (
+    SELECT `+debtOf("r.n", "r.per", "r.burst", "r.updated_at")+` > 0 OR `+paceOf("r.per")+` < 1
+    FROM (SELECT k.debt, k.at, k.pace) b CROSS JOIN r CROSS JOIN (SELECT clock_timestamp() AS now) c WHERE r.n IS NOT NULL) ELSE k.closed_until IS DISTINCT FROM excluded.closed_until END`+
 		keyKind+`CASE WHEN $4::timestamptz IS NULL THEN 'admin.open_gate' ELSE 'admin.close_gate' END`+keyChanged)
 
 	// weighKeySQL sets the weight of a key. It makes no row for the weight that a key has without one.

@@ -62,7 +62,7 @@ func (s *Store) atGates(p *ClaimParams, out *Claimed, front entpgx.Stmt) []entpg
 		return err
 	}, p.Queue, s.schema))
 	if p.Seats {
-		stmts = append(stmts, s.stmt(seatsSQL, out.readSeats, p.Queue, p.Limit))
+		stmts = append(stmts, s.stmt(seatsSQL, s.noting(out, out.readSeats), p.Queue, p.Limit))
 	}
 	switch {
 	case p.off:
@@ -91,9 +91,20 @@ func (s *Store) line(p *ClaimParams, out *Claimed) entpgx.Stmt {
 	}
 	args := []any{p.Queue, p.Worker, p.Machines, p.Limit, micros(p.Lease), p.Lines.After, p.Lines.Used, p.Limit + visitMost, pass}
 	if p.only != nil {
-		return s.stmt(lineSomeSQL, out.readLine, append(args, p.only)...)
+		return s.stmt(lineSomeSQL, s.noting(out, out.readLine), append(args, p.only)...)
 	}
-	return s.stmt(lineSQL, out.readLine, args...)
+	return s.stmt(lineSQL, s.noting(out, out.readLine), args...)
+}
+
+// noting reads an answer, and has the next poll see to it if the server's clock was set back.
+func (s *Store) noting(out *Claimed, read func(pgx.Rows) error) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		err := read(rows)
+		if out.Ahead {
+			s.ahead.Store(true)
+		}
+		return err
+	}
 }
 
 // lineApart claims from lines what a claim could not, since Postgres refuses to change some row:

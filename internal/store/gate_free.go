@@ -26,11 +26,21 @@ WHERE a.datname = current_database() AND a.xact_start IS NOT NULL AND a.state = 
     SELECT FROM pg_locks k JOIN {s}.gates r ON (k.classid::bigint << 32 | k.objid::bigint) = hashtextextended('gendurable gate ' || r.name || ' of ' || $1::text, 0)
     WHERE k.pid = a.pid AND k.locktype = 'advisory' AND k.objsubid = 1 AND k.granted)`)
 
-// freeGates lets the gates go that a claim has locked which was cut off. Polls call it if a claim
-// has found a gate locked since the poll before. An error, as where the role lacks a right, leaves
-// things as they are.
+// turnBackSQL brings keys of gates back to the present whose debt is of a time that is yet to come:
+// somebody has set the server's clock back. Nothing would be paid off until that time. What is owed
+// stays, and is paid off from now on. A row that a claim has locked gets a time of its own there.
+var turnBackSQL = named("turn back keys", `UPDATE {s}.gate_keys b SET at = clock_timestamp()
+FROM (SELECT k.key FROM {s}.gate_keys k WHERE k.at > clock_timestamp() ORDER BY k.key FOR NO KEY UPDATE SKIP LOCKED) l
+WHERE b.key = l.key AND b.at > clock_timestamp()`)
+
+// freeGates lets the gates go that a claim has locked which was cut off, and those that a clock
+// that was set back keeps shut. Polls call it if a claim has found such a gate since the poll
+// before. An error, as where the role lacks a right, leaves things as they are.
 func (s *Store) freeGates(ctx context.Context) {
 	if s.busy.Swap(false) {
 		_ = s.one(ctx, fastLock, freeGatesSQL, nil, s.schema)
+	}
+	if s.ahead.Swap(false) {
+		_ = s.one(ctx, fastLock, turnBackSQL, nil)
 	}
 }

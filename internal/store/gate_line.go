@@ -16,9 +16,21 @@ type Turn struct {
 
 // debtOf is what is left of a debt of row b of gate_keys by now, and paceOf the part of the
 // rate that counts by now: it doubles in ten periods. The debt is paid off at the pace of before,
-// which is the lower one. A clock that is set back pays nothing off.
-func debtOf(n, per string) string {
-	return `CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * ` + n + `::float8 / ` + per + ` * coalesce(b.pace, 1)) END`
+// which is the lower one.
+//
+// A debt from before the gate has last changed, at since, was made by another rate, and perhaps in
+// another unit. It counts for a burst at most: so what the old rule has let begin is paid off, and
+// nothing waits for longer than the new rule says.
+//
+// A clock that is set back pays nothing off until a poll has noticed it: see turnBackSQL.
+func debtOf(n, per, burst, since string) string {
+	return `CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, CASE WHEN b.at < ` + since + ` THEN least(b.debt, ` + burst + `) ELSE coalesce(b.debt, 0) END - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * ` + n + `::float8 / ` + per + ` * coalesce(b.pace, 1)) END`
+}
+
+// paidIn is in how many µs so many tokens are paid off. It is bounded by some thirty years, since
+// what is owed times the period may be beyond a bigint, and an error would fail all claims.
+func paidIn(tokens, n, per, pace string) string {
+	return `least(1e15, ceil((` + tokens + `) * ` + per + ` / ` + n + ` / ` + pace + `))::bigint`
 }
 
 func paceOf(per string) string {
@@ -43,7 +55,9 @@ SELECT x.id FROM line x`)
 //     this process ended ($6), once around at most, until it has met as many free places as are
 //     wanted ($4) in one turn of each key, or has visited $8 keys. A key without a place, without
 //     tokens or closed costs its visit, however many rows wait there. The keys of a gate that is
-//     not locked are jumped over. A key whose gate is gone lets all its rows go.
+//     not locked, is closed as a whole, or has nothing left of what all its keys may take together,
+//     are jumped over: its first key costs a visit, and the others nothing, however many there are.
+//     A key whose gate is gone lets all its rows go.
 //   - key: locks the row of gate_keys of each key with a rate, and takes its debt from there:
 //     whoever throttles or closes the key changes that row, and holds up only this key. If there
 //     are fewer keys than rows are wanted, each has several turns. numbers are those of its free
@@ -147,12 +161,12 @@ SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.clai
   sum.moved, sum.left,
   EXISTS (SELECT FROM line x WHERE x.i = x.take AND x.take < x.free),
   NOT m.around AND m.n >= $8::int,
-  least((SELECT min(w.wait) FROM walk w), (SELECT min(ceil(u.tokens * u.rate_per / u.rate / coalesce(u.pace, 1)))::bigint FROM (
+  least((SELECT min(w.wait) FROM walk w), (SELECT min(` + paidIn("u.tokens", "u.rate", "u.rate_per", "coalesce(u.pace, 1)") + `) FROM (
       SELECT p.rate, p.rate_per, p.pace, p.debt + p.spent - p.burst + CASE WHEN p.debt + p.spent - p.cost + least(p.cost, p.burst) > p.burst
         THEN least(p.cost, p.burst) - p.cost ELSE 1 END AS tokens FROM paid p WHERE p.rate IS NOT NULL) u WHERE u.tokens > 0),
-    (SELECT min(ceil((u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) - u.total_burst) * u.total_per / u.total_rate))::bigint
+    (SELECT min(` + paidIn("u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) - u.total_burst", "u.total_rate", "u.total_per", "1") + `)
       FROM sums u WHERE u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) > u.total_burst)),
-  EXISTS (SELECT FROM walk w WHERE w.crowded), CASE WHEN t.stays THEN $6::text WHEN t.ends THEN t.k ELSE t.last END,
+  EXISTS (SELECT FROM walk w WHERE w.crowded), EXISTS (SELECT FROM walk w WHERE w.ahead), CASE WHEN t.stays THEN $6::text WHEN t.ends THEN t.k ELSE t.last END,
   CASE WHEN t.stays THEN $7::int WHEN t.ends THEN t.used ELSE 0 END,
   (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
 FROM sum CROSS JOIN c CROSS JOIN met m CROSS JOIN turn t`
@@ -175,7 +189,7 @@ o AS MATERIALIZED (` + onlyText + `),
 r AS MATERIALIZED (
   SELECT r.name, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
     r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL) AS mine,
-    e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
+    r.updated_at, coalesce(b.at > c.now, false) AS ahead, e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
         WHEN r.run THEN r.total - (SELECT count(*) FROM {s}.gen_durable g
           WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND split_part(g.run_gate, '/', 1) = r.name)
         ELSE r.total - (SELECT count(*) FROM {s}.gen_durable g WHERE g.place IS NOT NULL AND split_part(g.gate, '/', 1) = r.name) END,
@@ -183,17 +197,18 @@ r AS MATERIALIZED (
   FROM c CROSS JOIN {s}.gates r LEFT JOIN {s}.gate_keys e ON e.key = r.name
   LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace FROM {s}.gate_keys b WHERE r.total_rate IS NOT NULL AND b.key = r.name
    ` + when(p.locks, ` FOR NO KEY UPDATE OF b SKIP LOCKED`) + `) b ON true
-  LEFT JOIN LATERAL (SELECT ` + debtOf("r.total_rate", "r.total_rate_per") + ` AS owes OFFSET 0) d ON r.total_rate IS NOT NULL),
+  LEFT JOIN LATERAL (SELECT ` + debtOf("r.total_rate", "r.total_rate_per", "r.total_rate_burst", "r.updated_at") + ` AS owes OFFSET 0) d ON r.total_rate IS NOT NULL),
 walk AS (
   SELECT 0 AS n, c.start AS lo, NULL::text AS k, false AS around, NULL::text AS name, false AS run, NULL::int AS places, NULL::int[] AS taken,
     NULL::int AS rate, NULL::bigint AS rate_per, NULL::int AS burst, NULL::text AS cost_label, NULL::bigint AS total_free, NULL::int AS total_rate,
     NULL::bigint AS total_per, NULL::int AS total_burst, NULL::float8 AS owes, 1 AS weight, 0 AS used, 0::bigint AS free, 0::bigint AS met,
-    NULL::bigint AS wait, false AS crowded FROM c
+    NULL::bigint AS wait, false AS crowded, NULL::timestamptz AS since, false AS ahead FROM c
   UNION ALL
   SELECT v.n, v.lo, v.k, v.around, v.name, v.run, v.places, v.taken, v.rate, v.rate_per, v.burst, v.cost_label, v.total_free, v.total_rate,
-    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded
+    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded, v.since, v.ahead
   FROM (
-    SELECT w.n + 1 AS n, CASE WHEN r.name IS NULL OR r.mine OR strpos(x.k, '/') = 0 THEN x.k || chr(1) ELSE r.name || '0' END AS lo, x.k, x.around,
+    SELECT w.n + 1 AS n, CASE WHEN strpos(x.k, '/') > 0 AND (NOT r.mine OR coalesce(r.closed > c.now OR r.places <= 0 OR r.total_free <= 0, false))
+        THEN r.name || '0' ELSE x.k || chr(1) END AS lo, x.k, x.around,
       r.name, coalesce(r.run, false) AS run, r.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
       r.total_rate_per AS total_per, r.total_rate_burst AS total_burst, r.owes, coalesce(b.weight, 1) AS weight,
       CASE WHEN w.n = 0 AND x.k = ` + p.after + `::text THEN least(` + p.used + `::int, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
@@ -201,9 +216,10 @@ walk AS (
         ELSE greatest(0, least(c.want, r.places - cardinality(h.taken), r.total_free, floor(r.rate_burst - d.debt))) END::bigint AS free,
       CASE WHEN NOT r.mine THEN NULL
         WHEN r.closed > c.now OR b.closed_until > c.now THEN (date_part('epoch', greatest(r.closed, b.closed_until) - c.now) * 1000000)::bigint
-        WHEN d.debt + 1 > r.rate_burst THEN ceil((d.debt + 1 - r.rate_burst) * r.rate_per / r.rate / coalesce(b.pace, 1))::bigint
-        WHEN r.owes + 1 > r.total_rate_burst THEN ceil((r.owes + 1 - r.total_rate_burst) * r.total_rate_per / r.total_rate)::bigint END AS wait,
-      coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded
+        WHEN d.debt + 1 > r.rate_burst THEN ` + paidIn("d.debt + 1 - r.rate_burst", "r.rate", "r.rate_per", "coalesce(b.pace, 1)") + `
+        WHEN r.owes + 1 > r.total_rate_burst THEN ` + paidIn("r.owes + 1 - r.total_rate_burst", "r.total_rate", "r.total_rate_per", "1") + ` END AS wait,
+      coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded,
+      r.updated_at AS since, coalesce(b.at > c.now OR r.ahead, false) AS ahead
     FROM (SELECT * FROM walk) w CROSS JOIN c
     CROSS JOIN LATERAL (
       SELECT coalesce(f.k, CASE WHEN NOT w.around THEN (
@@ -213,7 +229,7 @@ walk AS (
         ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) AS k OFFSET 0) f OFFSET 0) x
     LEFT JOIN r ON r.name = split_part(x.k, '/', 1)
     LEFT JOIN LATERAL (SELECT b.* FROM {s}.gate_keys b WHERE b.key = x.k OFFSET 0) b ON r.mine
-    LEFT JOIN LATERAL (SELECT ` + debtOf("r.rate", "r.rate_per") + ` AS debt OFFSET 0) d ON r.rate IS NOT NULL
+    LEFT JOIN LATERAL (SELECT ` + debtOf("r.rate", "r.rate_per", "r.rate_burst", "r.updated_at") + ` AS debt OFFSET 0) d ON r.rate IS NOT NULL
     LEFT JOIN LATERAL (SELECT CASE WHEN r.run
       THEN ARRAY(SELECT g.run_place FROM {s}.gen_durable g WHERE g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL)
       ELSE ARRAY(SELECT g.place FROM {s}.gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND r.places IS NOT NULL
@@ -231,7 +247,7 @@ key AS MATERIALIZED (
   FROM walk w CROSS JOIN met m CROSS JOIN c
   LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace, ` + paceOf("w.rate_per") + ` AS pace_now FROM {s}.gate_keys b
     WHERE w.rate IS NOT NULL AND b.key = w.k` + when(p.locks, ` FOR NO KEY UPDATE OF b SKIP LOCKED`) + `) b ON true
-  LEFT JOIN LATERAL (SELECT ` + debtOf("w.rate", "w.rate_per") + ` AS debt OFFSET 0) d ON w.rate IS NOT NULL
+  LEFT JOIN LATERAL (SELECT ` + debtOf("w.rate", "w.rate_per", "w.burst", "w.since") + ` AS debt OFFSET 0) d ON w.rate IS NOT NULL
   WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM {s}.gate_keys e WHERE e.key = w.k))),
 line AS MATERIALIZED (
   SELECT CASE WHEN x.gate IS DISTINCT FROM k.k THEN {act front} WHEN NOT x.known THEN {act aside}
@@ -254,10 +270,10 @@ func (c *Claimed) readLine(rows pgx.Rows) error {
 	var wait *int64
 	var spent int64
 	var moved int
-	var crowded bool
+	var crowded, ahead bool
 	var last *string
-	_, err := pgx.ForEachRow(rows, []any{nil, &moved, &c.Left, &c.More, &c.Cut, &wait, &crowded, &last, &c.Turn.Used, &spent}, func() error {
-		c.Crowded = c.Crowded || crowded
+	_, err := pgx.ForEachRow(rows, []any{nil, &moved, &c.Left, &c.More, &c.Cut, &wait, &crowded, &ahead, &last, &c.Turn.Used, &spent}, func() error {
+		c.Crowded, c.Ahead = c.Crowded || crowded, c.Ahead || ahead
 		if c.Moved += moved; last != nil {
 			c.Turn.After = *last
 		}

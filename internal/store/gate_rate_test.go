@@ -23,6 +23,7 @@ func (b bench) pass(d time.Duration) {
 	b.exec(`UPDATE gendurable.gate_keys SET at = at - $1::bigint * interval '1 microsecond', closed_until = closed_until - $1::bigint * interval '1 microsecond',
 		slowed_at = slowed_at - $1::bigint * interval '1 microsecond'`,
 		d.Microseconds())
+	b.exec(`UPDATE gendurable.gates SET updated_at = updated_at - $1::bigint * interval '1 microsecond'`, d.Microseconds())
 }
 
 // taken returns, of each gate, its name, how many places are taken, and of how many values.

@@ -134,9 +134,10 @@ func (s *Store) DropGate(ctx context.Context, name string, by By) (changed bool,
 }
 
 // changeGate changes a gate under its lock: a claim that is under way ends before. So no claim by
-// the old rule commits after the change.
+// the old rule commits after the change. It locks the gate's row before: while it waits for a
+// stranger who has that, claims go on.
 func (s *Store) changeGate(ctx context.Context, name, verb string, by By, change entpgx.Stmt, changed *bool) (bool, error) {
-	err := s.transaction(ctx, slowLock, s.stmt(awaitGateSQL, nil, name, s.schema), s.stmt(seenGateSQL, nil, name), change,
+	err := s.transaction(ctx, slowLock, s.stmt(seenGateSQL, nil, name), s.stmt(awaitGateSQL, nil, name, s.schema), change,
 		s.stmt(auditGateSQL, nil, name, verb, by.Actor, optional(by.Reason)))
 	if err != nil && unknown(err) {
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)

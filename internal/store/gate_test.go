@@ -271,6 +271,26 @@ func TestAGateIsChangedDuringAClaim(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
+// A change of a gate that waits for a stranger who has its row locked holds up no claim there.
+func TestAStrangerHoldsAGateThatIsChanged(t *testing.T) {
+	b := newBench(t)
+	b.gate(perCustomer)
+	b.lineUp("acme", 3, nil)
+	beside := b.begin()
+	b.inTx(beside, `SELECT FROM gendurable.gates FOR UPDATE`)
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.SetGate(t.Context(), perCustomer, store.By{Actor: "test"})
+		done <- err
+	}()
+	b.waiting(1)
+	got := b.claim(gated)
+	require.False(t, got.Busy)
+	require.Len(t, got.Claims, 2)
+	require.NoError(t, beside.Commit(t.Context()))
+	require.NoError(t, <-done)
+}
+
 // Instances in line at a gate that is dropped, or that concerns others by now, go on without it.
 func TestAGateIsDropped(t *testing.T) {
 	b := newBench(t)

@@ -290,7 +290,7 @@ func TestRollHistoryLeadsBack(t *testing.T) {
 	require.Equal(t, 3, count("history"))
 }
 
-// T207: a trigger of the host reports a conflict for one row each time that it is moved or deleted.
+// T200: a trigger of the host reports a conflict for one row each time that it is moved or deleted.
 // It stays in history_rest, and so does what is before it on its day; the other rows move, other
 // days are made, and old ones go.
 func TestRollHistoryAroundARowThatCannotMove(t *testing.T) {

@@ -231,8 +231,17 @@ var (
 )
 
 // replaceText makes instances that wait what specs say. The caller has locked them, so whoever
-// claims them does so before, and then nothing is replaced, or after. Each keeps its id, its uid,
-// its parent and whether it is paused.
+// claims them does so before, and then nothing is replaced, or after.
+//
+// Of such a row stays who it is (id, uid, the parent, the node and what that waited for, the time
+// of the insertion), whether it is paused, and what it counts (visits, rounds). All else is as if
+// the specs were inserted now: nothing of what others have noted about the old one is about the
+// new. The place of a run is given up, too, since it is a place of the old spec's customer. The new
+// one may be behind another gate, and takes a place there as any instance does.
+//
+// A row that is due already keeps its time, as a release leaves it, or else whoever is replaced
+// more often than its queue is late would never have its turn. For the same reason a bound that has
+// passed is not made later.
 //
 // $1 … $16 as insertForm.rows $17 ids $18 due no later than $19 retentions $20 gates
 func replaceText(lined bool) string {
@@ -241,9 +250,14 @@ func replaceText(lined bool) string {
 UPDATE {s}.gen_durable g SET fsm = ` + fsmText + `, fsm_version = ` + versionText + `, step = ` + stepText + `,
   queue = ` + queueText + `, priority = ` + priorityText + `, state = r.state::jsonb,
   partition_key = r.part, correlation_key = r.key, correlation_scope = ` + scopeText + `,
-  eligible_at = greatest(least(` + dueText + `, r.latest), (SELECT now FROM c)), ` + either(lined, `pick_lane = `+laneText+`, gate = r.gate,`, `pick_lane = {lane front}, gate = NULL,`) + ` place = NULL,
+  eligible_at = CASE WHEN ` + dueText + ` > (SELECT now FROM c) THEN least(` + dueText + `, r.latest)
+    ELSE least(g.eligible_at, (SELECT now FROM c)) END,
+  ` + either(lined, `pick_lane = `+laneText+`, gate = r.gate,`, `pick_lane = {lane front}, gate = NULL,`) + ` place = NULL, seat = NULL,
+  run_gate = NULL, run_place = NULL, aside_step = NULL,
   labels = r.labels::jsonb, trace = r.trace::jsonb, deadline = (SELECT now FROM c) + r.life * interval '1 microsecond',
   retain = r.retain::bigint[],
+  attempt = 0, crashes = 0, last_error = NULL, errors = NULL, result = NULL, progress = NULL, commit_id = NULL,
+  awaits = NULL, await_deadline = NULL, timed_out = false,
   updated_at = (SELECT now FROM c)
 FROM (` + insertForm{lined: lined}.rows(&p) + `, unnest($17::bigint[]) AS target, unnest($18::timestamptz[]) AS latest,
   unnest($19::text[]) AS retain) r

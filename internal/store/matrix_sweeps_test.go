@@ -213,6 +213,7 @@ var matrix = append(outcomes,
 		{name: "the node has begun", from: "executing", with: columns{"node": `'n'`}, prepare: func(s *scene) { s.origin(step.NeedsDone) },
 			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) }},
 	}},
+	replacements,
 	group{"Insertion", "A dot stands for the column's default.", []transition{
 		{name: "insert", happens: func(s *scene) {
 			spec := s.spec("new key")

@@ -47,6 +47,7 @@ type Store struct {
 	known   atomic.Pointer[knownGates]
 	learner learner
 	// busy: some claim has found a gate locked since the last poll.
+	ahead atomic.Bool // a claim has met a key of a gate whose time is yet to come: see turnBackSQL
 	busy  atomic.Bool
 	own   chan struct{} // one turn for each step's own transaction that may be open at a time
 	again chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger

@@ -27,10 +27,11 @@ p AS MATERIALIZED (SELECT b.key FROM {s}.gate_keys b WHERE (SELECT alone FROM c)
 l AS MATERIALIZED (
   SELECT b.key FROM {s}.gate_keys b CROSS JOIN c LEFT JOIN LATERAL (
     SELECT CASE WHEN r.label IS NOT NULL AND b.key = r.name THEN r.total_rate ELSE r.rate END AS n,
-      CASE WHEN r.label IS NOT NULL AND b.key = r.name THEN r.total_rate_per ELSE r.rate_per END AS per
+      CASE WHEN r.label IS NOT NULL AND b.key = r.name THEN r.total_rate_per ELSE r.rate_per END AS per,
+      CASE WHEN r.label IS NOT NULL AND b.key = r.name THEN r.total_rate_burst ELSE r.rate_burst END AS burst, r.updated_at
     FROM {s}.gates r WHERE r.name = split_part(b.key, '/', 1)) r ON true
   WHERE b.key = ANY(ARRAY(SELECT p.key FROM p)) AND b.weight = 1 AND b.at < c.now - interval '10 minutes'
-    AND coalesce(b.closed_until < c.now - interval '1 minute', true) AND (r.n IS NULL OR `+debtOf("r.n", "r.per")+` = 0 AND `+paceOf("r.per")+` = 1)
+    AND coalesce(b.closed_until < c.now - interval '1 minute', true) AND (r.n IS NULL OR `+debtOf("r.n", "r.per", "r.burst", "r.updated_at")+` = 0 AND `+paceOf("r.per")+` = 1)
   ORDER BY b.key FOR UPDATE OF b SKIP LOCKED),
 d AS (DELETE FROM {s}.gate_keys b WHERE b.key = ANY(ARRAY(SELECT l.key FROM l)) RETURNING b.key)
 SELECT (SELECT count(*) FROM d), (SELECT count(*) FROM p), coalesce((SELECT max(p.key) FROM p), '')`)

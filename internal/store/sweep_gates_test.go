@@ -20,6 +20,7 @@ func TestKeysAreForgotten(t *testing.T) {
 	g.TotalRate = store.Rate{N: 6, Per: time.Hour, Burst: 4}
 	b.gate(g)
 	b.gate(store.Gate{Name: "places", Label: "customer", Places: 1, Total: store.NoBound})
+	b.exec(`UPDATE gendurable.gates SET updated_at = now() - interval '1 hour'`)
 	b.exec(`INSERT INTO gendurable.gate_keys (key, debt, at, pace, weight, closed_until) VALUES
 		('per-customer', 3, now() - interval '20 min', 1, 1, NULL), -- of the total rate, which is a tenth of the other
 		('per-customer/paid', 3, now() - interval '20 min', 1, 1, NULL),

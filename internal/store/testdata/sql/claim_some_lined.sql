@@ -8,7 +8,7 @@ o AS MATERIALIZED (SELECT count(*) = 1 AS alone, min(r.name) AS name, min(r.queu
 r AS MATERIALIZED (
   SELECT r.name, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
     r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL) AS mine,
-    e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
+    r.updated_at, coalesce(b.at > c.now, false) AS ahead, e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
         WHEN r.run THEN r.total - (SELECT count(*) FROM "gendurable".gen_durable g
           WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND split_part(g.run_gate, '/', 1) = r.name)
         ELSE r.total - (SELECT count(*) FROM "gendurable".gen_durable g WHERE g.place IS NOT NULL AND split_part(g.gate, '/', 1) = r.name) END,
@@ -16,17 +16,18 @@ r AS MATERIALIZED (
   FROM c CROSS JOIN "gendurable".gates r LEFT JOIN "gendurable".gate_keys e ON e.key = r.name
   LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace FROM "gendurable".gate_keys b WHERE r.total_rate IS NOT NULL AND b.key = r.name
     FOR NO KEY UPDATE OF b SKIP LOCKED) b ON true
-  LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * r.total_rate::float8 / r.total_rate_per * coalesce(b.pace, 1)) END AS owes OFFSET 0) d ON r.total_rate IS NOT NULL),
+  LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, CASE WHEN b.at < r.updated_at THEN least(b.debt, r.total_rate_burst) ELSE coalesce(b.debt, 0) END - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * r.total_rate::float8 / r.total_rate_per * coalesce(b.pace, 1)) END AS owes OFFSET 0) d ON r.total_rate IS NOT NULL),
 walk AS (
   SELECT 0 AS n, c.start AS lo, NULL::text AS k, false AS around, NULL::text AS name, false AS run, NULL::int AS places, NULL::int[] AS taken,
     NULL::int AS rate, NULL::bigint AS rate_per, NULL::int AS burst, NULL::text AS cost_label, NULL::bigint AS total_free, NULL::int AS total_rate,
     NULL::bigint AS total_per, NULL::int AS total_burst, NULL::float8 AS owes, 1 AS weight, 0 AS used, 0::bigint AS free, 0::bigint AS met,
-    NULL::bigint AS wait, false AS crowded FROM c
+    NULL::bigint AS wait, false AS crowded, NULL::timestamptz AS since, false AS ahead FROM c
   UNION ALL
   SELECT v.n, v.lo, v.k, v.around, v.name, v.run, v.places, v.taken, v.rate, v.rate_per, v.burst, v.cost_label, v.total_free, v.total_rate,
-    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded
+    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded, v.since, v.ahead
   FROM (
-    SELECT w.n + 1 AS n, CASE WHEN r.name IS NULL OR r.mine OR strpos(x.k, '/') = 0 THEN x.k || chr(1) ELSE r.name || '0' END AS lo, x.k, x.around,
+    SELECT w.n + 1 AS n, CASE WHEN strpos(x.k, '/') > 0 AND (NOT r.mine OR coalesce(r.closed > c.now OR r.places <= 0 OR r.total_free <= 0, false))
+        THEN r.name || '0' ELSE x.k || chr(1) END AS lo, x.k, x.around,
       r.name, coalesce(r.run, false) AS run, r.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
       r.total_rate_per AS total_per, r.total_rate_burst AS total_burst, r.owes, coalesce(b.weight, 1) AS weight,
       CASE WHEN w.n = 0 AND x.k = $6::text THEN least($7::int, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
@@ -34,9 +35,10 @@ walk AS (
         ELSE greatest(0, least(c.want, r.places - cardinality(h.taken), r.total_free, floor(r.rate_burst - d.debt))) END::bigint AS free,
       CASE WHEN NOT r.mine THEN NULL
         WHEN r.closed > c.now OR b.closed_until > c.now THEN (date_part('epoch', greatest(r.closed, b.closed_until) - c.now) * 1000000)::bigint
-        WHEN d.debt + 1 > r.rate_burst THEN ceil((d.debt + 1 - r.rate_burst) * r.rate_per / r.rate / coalesce(b.pace, 1))::bigint
-        WHEN r.owes + 1 > r.total_rate_burst THEN ceil((r.owes + 1 - r.total_rate_burst) * r.total_rate_per / r.total_rate)::bigint END AS wait,
-      coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded
+        WHEN d.debt + 1 > r.rate_burst THEN least(1e15, ceil((d.debt + 1 - r.rate_burst) * r.rate_per / r.rate / coalesce(b.pace, 1)))::bigint
+        WHEN r.owes + 1 > r.total_rate_burst THEN least(1e15, ceil((r.owes + 1 - r.total_rate_burst) * r.total_rate_per / r.total_rate / 1))::bigint END AS wait,
+      coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded,
+      r.updated_at AS since, coalesce(b.at > c.now OR r.ahead, false) AS ahead
     FROM (SELECT * FROM walk) w CROSS JOIN c
     CROSS JOIN LATERAL (
       SELECT coalesce(f.k, CASE WHEN NOT w.around THEN (
@@ -46,7 +48,7 @@ walk AS (
         ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) AS k OFFSET 0) f OFFSET 0) x
     LEFT JOIN r ON r.name = split_part(x.k, '/', 1)
     LEFT JOIN LATERAL (SELECT b.* FROM "gendurable".gate_keys b WHERE b.key = x.k OFFSET 0) b ON r.mine
-    LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * r.rate::float8 / r.rate_per * coalesce(b.pace, 1)) END AS debt OFFSET 0) d ON r.rate IS NOT NULL
+    LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, CASE WHEN b.at < r.updated_at THEN least(b.debt, r.rate_burst) ELSE coalesce(b.debt, 0) END - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * r.rate::float8 / r.rate_per * coalesce(b.pace, 1)) END AS debt OFFSET 0) d ON r.rate IS NOT NULL
     LEFT JOIN LATERAL (SELECT CASE WHEN r.run
       THEN ARRAY(SELECT g.run_place FROM "gendurable".gen_durable g WHERE g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL)
       ELSE ARRAY(SELECT g.place FROM "gendurable".gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND r.places IS NOT NULL
@@ -64,7 +66,7 @@ key AS MATERIALIZED (
   FROM walk w CROSS JOIN met m CROSS JOIN c
   LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace, least(1, b.pace * power(2, least(60, greatest(0, date_part('epoch', c.now - b.at)) * 100000 / w.rate_per))) AS pace_now FROM "gendurable".gate_keys b
     WHERE w.rate IS NOT NULL AND b.key = w.k FOR NO KEY UPDATE OF b SKIP LOCKED) b ON true
-  LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * w.rate::float8 / w.rate_per * coalesce(b.pace, 1)) END AS debt OFFSET 0) d ON w.rate IS NOT NULL
+  LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, CASE WHEN b.at < w.since THEN least(b.debt, w.burst) ELSE coalesce(b.debt, 0) END - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * w.rate::float8 / w.rate_per * coalesce(b.pace, 1)) END AS debt OFFSET 0) d ON w.rate IS NOT NULL
   WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM "gendurable".gate_keys e WHERE e.key = w.k))),
 line AS MATERIALIZED (
   SELECT CASE WHEN x.gate IS DISTINCT FROM k.k THEN 6 WHEN NOT x.known THEN 2
@@ -172,12 +174,12 @@ SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.clai
   sum.moved, sum.left,
   EXISTS (SELECT FROM line x WHERE x.i = x.take AND x.take < x.free),
   NOT m.around AND m.n >= $8::int,
-  least((SELECT min(w.wait) FROM walk w), (SELECT min(ceil(u.tokens * u.rate_per / u.rate / coalesce(u.pace, 1)))::bigint FROM (
+  least((SELECT min(w.wait) FROM walk w), (SELECT min(least(1e15, ceil((u.tokens) * u.rate_per / u.rate / coalesce(u.pace, 1)))::bigint) FROM (
       SELECT p.rate, p.rate_per, p.pace, p.debt + p.spent - p.burst + CASE WHEN p.debt + p.spent - p.cost + least(p.cost, p.burst) > p.burst
         THEN least(p.cost, p.burst) - p.cost ELSE 1 END AS tokens FROM paid p WHERE p.rate IS NOT NULL) u WHERE u.tokens > 0),
-    (SELECT min(ceil((u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) - u.total_burst) * u.total_per / u.total_rate))::bigint
+    (SELECT min(least(1e15, ceil((u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) - u.total_burst) * u.total_per / u.total_rate / 1))::bigint)
       FROM sums u WHERE u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) > u.total_burst)),
-  EXISTS (SELECT FROM walk w WHERE w.crowded), CASE WHEN t.stays THEN $6::text WHEN t.ends THEN t.k ELSE t.last END,
+  EXISTS (SELECT FROM walk w WHERE w.crowded), EXISTS (SELECT FROM walk w WHERE w.ahead), CASE WHEN t.stays THEN $6::text WHEN t.ends THEN t.k ELSE t.last END,
   CASE WHEN t.stays THEN $7::int WHEN t.ends THEN t.used ELSE 0 END,
   (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
 FROM sum CROSS JOIN c CROSS JOIN met m CROSS JOIN turn t

@@ -7,9 +7,14 @@ UPDATE "gendurable".gen_durable g SET fsm = coalesce(r.fsm, ($2::text[])[1]), fs
     WHEN 2 THEN '{runnable,executing,awaiting_signal,awaiting_children,failed}'::"gendurable".durable_status[]
     WHEN 3 THEN '{runnable,executing,awaiting_signal,awaiting_children,done,failed}'::"gendurable".durable_status[]
     ELSE '{}'::"gendurable".durable_status[] END END,
-  eligible_at = greatest(least(greatest(coalesce(r.at, (SELECT now FROM c) + r.us * interval '1 microsecond'), (SELECT now FROM c)), r.latest), (SELECT now FROM c)), pick_lane = 0, gate = NULL, place = NULL,
+  eligible_at = CASE WHEN greatest(coalesce(r.at, (SELECT now FROM c) + r.us * interval '1 microsecond'), (SELECT now FROM c)) > (SELECT now FROM c) THEN least(greatest(coalesce(r.at, (SELECT now FROM c) + r.us * interval '1 microsecond'), (SELECT now FROM c)), r.latest)
+    ELSE least(g.eligible_at, (SELECT now FROM c)) END,
+  pick_lane = 0, gate = NULL, place = NULL, seat = NULL,
+  run_gate = NULL, run_place = NULL, aside_step = NULL,
   labels = r.labels::jsonb, trace = r.trace::jsonb, deadline = (SELECT now FROM c) + r.life * interval '1 microsecond',
   retain = r.retain::bigint[],
+  attempt = 0, crashes = 0, last_error = NULL, errors = NULL, result = NULL, progress = NULL, commit_id = NULL,
+  awaits = NULL, await_deadline = NULL, timed_out = false,
   updated_at = (SELECT now FROM c)
 FROM (SELECT unnest($1::uuid[]) AS uid, unnest($2::text[]) AS fsm, unnest($3::int[]) AS ver, unnest($4::text[]) AS step,
   unnest($5::text[]) AS queue, unnest($6::smallint[]) AS prio, unnest($7::text[]) AS state, unnest($8::text[]) AS part,
