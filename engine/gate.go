@@ -30,8 +30,8 @@ const (
 	MaxGatePer       = 365 * 24 * time.Hour // of Rate.Per
 	MaxGateWeight    = 100
 	// MaxGateCostPer bounds Rate.Per ÷ Rate.N of a gate with a CostLabel. One instance may cost a
-	// million, and is then paid off in 114 years.
-	MaxGateCostPer = time.Hour
+	// million, which would be paid off in 2,738 years.
+	MaxGateCostPer = 24 * time.Hour
 )
 
 // Gate bounds how many instances execute a step at a time, how many begin in a period, or both, in

@@ -175,7 +175,7 @@ func TestGatesThatAreWrong(t *testing.T) {
 		"places":     {{Name: "g"}, {Name: "g", Places: -1}, {Name: "g", Places: 10_001}, {Name: "g", Run: true}},
 		"closed":     {{Name: "g", Places: 1, Closed: true}},
 		"total":      {{Name: "g", Total: 1}, {Name: "g", Label: "l", Total: -1}, {Name: "g", Label: "l", Total: 10_001}},
-		"rate":       {{Name: "g", Rate: rate(-1, 0, 0)}, {Name: "g", Rate: rate(1, 1, 0)}, {Name: "g", Rate: rate(1, 9000*time.Hour, 0)}, {Name: "g", Rate: rate(1, 0, -1)}, {Name: "g", Rate: rate(0, 1, 0)}, {Name: "g", Rate: rate(1_000_001, 0, 0)}, {Name: "g", Rate: rate(1, time.Hour+1, 0), CostLabel: "c"}},
+		"rate":       {{Name: "g", Rate: rate(-1, 0, 0)}, {Name: "g", Rate: rate(1, 1, 0)}, {Name: "g", Rate: rate(1, 9000*time.Hour, 0)}, {Name: "g", Rate: rate(1, 0, -1)}, {Name: "g", Rate: rate(0, 1, 0)}, {Name: "g", Rate: rate(1_000_001, 0, 0)}, {Name: "g", Rate: rate(1, 24*time.Hour+1, 0), CostLabel: "c"}},
 		"total_rate": {{Name: "g", TotalRate: rate(1, 0, 0)}, {Name: "g", Label: "l", TotalRate: rate(1, 0, 1_000_001)}, {Name: "g", Label: "l", TotalRate: rate(20, engine.MaxGatePer, 0), CostLabel: "c"}},
 		"cost_label": {{Name: "g", Places: 1, CostLabel: "c"}, {Name: "g", Rate: rate(1, 0, 0), CostLabel: strings.Repeat("x", 65)}},
 		"adapt":      {{Name: "g", Places: 1, Adapt: true}},
@@ -190,8 +190,8 @@ func TestGatesThatAreWrong(t *testing.T) {
 			require.Equal(t, field, wrong.Field, "%+v", g)
 		}
 	}
-	_, err := e.Admin().SetGate(t.Context(), engine.Gate{Name: "g", Rate: rate(1, 2*time.Hour, 0), CostLabel: "c"})
-	require.ErrorContains(t, err, "at most 1h0m0s where cost_label is set")
+	_, err := e.Admin().SetGate(t.Context(), engine.Gate{Name: "g", Rate: rate(1, 48*time.Hour, 0), CostLabel: "c"})
+	require.ErrorContains(t, err, "at most 24h0m0s where cost_label is set")
 	_, err = e.Admin().DropGate(t.Context(), "a/b")
 	require.ErrorContains(t, err, "slash")
 }

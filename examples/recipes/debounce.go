@@ -15,7 +15,7 @@ var Reindex = fsm.Declare[Edit, fsm.None]("reindex")
 // edited is called after each edit.
 func edited(ctx context.Context, eng *engine.Engine, document string) error {
 	key := "reindex:" + document
-	_, err := eng.Insert(ctx, Reindex.New(Edit{document}).Debounce(fsm.Key(key), 5*time.Second, time.Minute).PartitionKey(key))
+	_, err := eng.Insert(ctx, Reindex.New(Edit{document}).Debounce(fsm.Key(key), time.Minute, 15*time.Minute).PartitionKey(key))
 	return err
 }
 

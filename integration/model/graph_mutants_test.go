@@ -24,6 +24,6 @@ var graphMutants = []mutant{
 	{"a cancel settles no edges", "operate_cancel.go", "if r.node {", "if r.node && false {"},
 	{"the GC takes what a node waits for", "sweep_prune.go", "AND x.visit = 0 AND x.finished_at IS NULL", "AND false"},
 	{"the GC leaves edges", "sweep_prune.go", "SELECT d.id FROM d WHERE d.node IS NOT NULL", "SELECT d.id FROM d WHERE d.node IS NULL"},
-	{"a node is redriven", "operate.go", "r.node && (o.Verb == Retry ||", "r.node && ("},
+	{"a node is redriven", "operate_use_restart.go", "case node:", "case node && false:"},
 	{"a waiting node gets new keys", "operate.go", " || o.NewKeys && r.first", ""},
 }

@@ -19,5 +19,5 @@ var streamMutants = []mutant{
 	{"a Rejoin wakes for what was shown", "commit_join.go", "AND k.stream_visit IS NULL)::int AS unshown", ")::int AS unshown"},
 	{"a Rejoin of all shows a portion", "commit_join.go", "stream_most = u.stream", "stream_most = coalesce(u.stream, g.stream_most)"},
 	{"children read by ids", "read.go", "either(asListed, `q.through`,", "either(false, `q.through`,"},
-	{"new keys at a portion", "operate.go", "g.round <> 0 AND (g.round = g.visit", "g.round > 0 AND (g.round = g.visit"},
+	{"new keys at a portion", "operate.go", "g.round <> 0 AND `", "g.round > 0 AND `"},
 }
