@@ -32,7 +32,7 @@ var replacements = group{"Replacement", "This is about an instance that nobody h
 		makes: all(asReplaced, rules{"pick_lane": is("0")})},
 	{name: "behind a known gate", from: "runnable", with: waitsStill, happens: func(s *scene) {
 		s.exec(`INSERT INTO gendurable.gates (name, label, places) VALUES ('per', 'customer', 1)`)
-		defer s.exec(`DELETE FROM gendurable.gates`)
+		defer s.exec(`DELETE FROM gendurable.gates WHERE name NOT LIKE 'held %'`)
 		s.bench = benchOn(s.t, s.pool) // one that knows the gate
 		_, err := s.Poll(s.t.Context(), nil, nil, nil)
 		require.NoError(s.t, err)
@@ -74,7 +74,7 @@ func debounce(x *step.Spec) {
 // debounced makes the scene's row the instance of a window whose first spec came at a time.
 func debounced(first string) func(s *scene) {
 	return func(s *scene) {
-		s.exec(`DELETE FROM gendurable.windows`)
+		s.exec(`DELETE FROM gendurable.windows WHERE name NOT LIKE 'held %'`)
 		s.exec(`INSERT INTO gendurable.windows (name, uid, instance, opened_at, until) VALUES ('debounce:w', gen_random_uuid(), $1, `+first+`, now() + interval '1 hour')`, s.id)
 	}
 }
