@@ -151,9 +151,11 @@ type atOnce struct{ now, most atomic.Int32 }
 
 func (a *atOnce) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	now := a.now.Add(1)
-	for most := a.most.Load(); now > most && !a.most.CompareAndSwap(most, now); most = a.most.Load() {
+	for {
+		if most := a.most.Load(); now <= most || a.most.CompareAndSwap(most, now) {
+			return ctx
+		}
 	}
-	return ctx
 }
 
 func (a *atOnce) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) { a.now.Add(-1) }

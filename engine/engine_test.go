@@ -15,6 +15,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
@@ -59,7 +60,7 @@ func open(t *testing.T, pool *pgxpool.Pool, change ...func(*engine.Config)) *eng
 // within bounds a test that would otherwise wait for ever.
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := steady.Context(t)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -63,11 +63,11 @@ func TestWhySaysWhatARestartIsFor(t *testing.T) {
 					"leaf": `SELECT k.id FROM gendurable.gen_durable k JOIN gendurable.gen_durable n ON n.id = k.parent_id WHERE n.parent_id = $1 AND n.node = 'bad'`,
 					"root": `SELECT id FROM gendurable.gen_durable WHERE id = $1 AND (status IN ('done', 'failed') OR status = 'awaiting_children' AND children_pending = 1)`,
 				} {
-					if one := ids[node]; pool.QueryRow(t.Context(), sql, id).Scan(&one) != nil {
+					one := ids[node]
+					if pool.QueryRow(t.Context(), sql, id).Scan(&one) != nil {
 						return false
-					} else {
-						ids[node] = one
 					}
+					ids[node] = one
 				}
 				return true
 			}

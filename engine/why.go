@@ -113,7 +113,7 @@ func (p JoinPolicy) String() string {
 }
 
 // String returns the cause as a sentence for operators.
-func (c Cause) String() string {
+func (c Cause) String() string { //nolint:gocyclo // one flat switch over the kinds
 	at := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000Z") }
 	until := func(what string) string {
 		if c.Until.IsZero() {

@@ -39,11 +39,11 @@ var shut = map[string]func(b bench){
 // its turn begins, and has visited all lines then.
 func TestAClaimJumpsOverAGateThatIsShut(t *testing.T) {
 	keys := tier.Pick(5_000, 20_000, 100_000)
-	for name, close := range shut {
+	for name, shuts := range shut {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.exec(`ALTER TABLE gendurable.gen_durable SET (autovacuum_enabled = off)`)
-			close(b)
+			shuts(b)
 			b.gate(store.Gate{Name: "z", Label: "customer", Machine: "m", Places: 100, Total: store.NoBound})
 			e := b.explained(name)
 			fill := func(queue string) {

@@ -205,11 +205,12 @@ var rollSQL = named("roll history", `SELECT made, dropped, refused, coalesce(bec
 
 // Rolled is what a call of RollHistory did.
 type Rolled struct {
-	Made, Dropped int // partitions
+	Made    int `json:"made"` // partitions
+	Dropped int `json:"dropped"`
 	// Refused counts what Postgres refuses to move or to remove: a row, all rows of a moment, or the
 	// table of a day. Because is the first error. Nothing else waits for it.
-	Refused int
-	Because string
+	Refused int    `json:"refused"`
+	Because string `json:"because"`
 }
 
 // RollHistory makes the history's partitions for the days ahead, and removes the days that are
