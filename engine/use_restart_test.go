@@ -73,8 +73,11 @@ func TestWhySaysWhatARestartIsFor(t *testing.T) {
 			}
 			require.Eventually(t, ended, testPatience, testGlance)
 
-			causes, err := e.Admin().Why(t.Context(), ids[which])
-			require.NoError(t, err)
+			var causes []engine.Cause
+			require.Eventually(t, func() bool { // the root may still be about to end
+				causes, err = e.Admin().Why(t.Context(), ids[which])
+				return err == nil && len(causes) == 1 && (len(causes[0].IDs) == 0) == (instead == none)
+			}, testPatience, testGlance)
 			require.Len(t, causes, 1)
 			require.True(t, causes[0].UseRestart, "%s of a root that %s", which, name)
 			_, err = e.Admin().Retry(t.Context(), ids[which])
