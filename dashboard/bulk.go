@@ -35,7 +35,7 @@ type bulkVerb struct {
 var live = []fsm.Status{fsm.StatusRunnable, fsm.StatusExecuting, fsm.StatusAwaitingSignal, fsm.StatusAwaitingChildren}
 
 var bulkVerbs = []bulkVerb{
-	{engine.VerbRetry, "Retry", "failed ones; of graphs it skips what only Restart runs again", []fsm.Status{fsm.StatusFailed}},
+	{engine.VerbRetry, "Retry", "failed ones, except parts of graphs that only Restart can run again", []fsm.Status{fsm.StatusFailed}},
 	{engine.VerbRunNow, "Run now", "runnable ones that wait for a time", []fsm.Status{fsm.StatusRunnable}},
 	{engine.VerbPause, "Pause", "live ones that are not paused", live},
 	{engine.VerbResume, "Resume", "paused ones", live},

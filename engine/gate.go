@@ -29,9 +29,6 @@ const (
 	MaxGateRate      = 1_000_000            // of Rate.N, and of Rate.Burst
 	MaxGatePer       = 365 * 24 * time.Hour // of Rate.Per
 	MaxGateWeight    = 100
-	// MaxGateCostPer bounds Rate.Per ÷ Rate.N of a gate with a CostLabel. One instance may cost a
-	// million, which would be paid off in 2,738 years.
-	MaxGateCostPer = 24 * time.Hour
 )
 
 // Gate bounds how many instances execute a step at a time, how many begin in a period, or both, in
@@ -80,10 +77,10 @@ type Gate struct {
 // once after a pause. In any interval t, at most Burst + t·N/Per begin. Retries, and runs after a
 // crash, count as well.
 //
-// What is due and has not been claimed counts for a Burst at most, and a process claims again after
-// 8 to 20 ms. So a rate of more than 50·Burst a second is not kept up: a Burst of 1 gives some 60
-// of 100/s, and 120 of 1,000/s. Give it the Burst of 20 ms, such as 20 for 1,000/s. SetGate logs a
-// warning, and so does gendurable doctor.
+// A process claims again after 8 to 20 ms, and at most a Burst begins then. So a rate of more than
+// 50·Burst a second is not reached: a Burst of 1 gives some 60 of 100/s, and 120 of 1,000/s. Set
+// Burst to what the rate allows in 20 ms, such as 20 for 1,000/s. SetGate logs a warning if it is
+// smaller, and gendurable doctor reports it.
 type Rate struct {
 	N     int           `json:"n"`               // 1 to MaxGateRate; 0: any number
 	Per   time.Duration `json:"per_ns"`          // 1 ms to MaxGatePer; 0: a second
@@ -119,24 +116,12 @@ func (r Rate) normal() Rate {
 	return Rate{r.N, cmp.Or(r.Per, time.Second), cmp.Or(r.Burst, 1)}
 }
 
-// each returns for how long one that begins is paid off.
-func (r Rate) each() time.Duration {
-	if r.N <= 0 {
-		return 0
-	}
-	return cmp.Or(r.Per, time.Second) / time.Duration(r.N)
-}
-
-func (r Rate) costly() string {
-	return fmt.Sprintf("one is paid off in %v, at most %v where cost_label is set: an instance may cost 1,000,000", r.each(), MaxGateCostPer)
-}
-
-// claimRound is how long a process takes, at most mostly, from a claim that has used up a rate to
-// the next one that reaches the server.
+// claimRound is about the longest time between a claim that uses up a rate and the process' next
+// claim.
 const claimRound = 20 * time.Millisecond
 
-// narrow reports whether the burst is so small that a process does not keep the rate up: in a
-// claimRound more become due than may begin at once, and those above are lost.
+// narrow reports whether the burst is too small for the rate: more instances become due in a
+// claimRound than may begin at once, and the rest of the rate is lost.
 func (r Rate) narrow() bool {
 	r = r.normal()
 	return r.N > 0 && float64(r.N)*claimRound.Seconds()/r.Per.Seconds() > float64(r.Burst)
@@ -235,7 +220,7 @@ func (a *Admin) SetGate(ctx context.Context, g Gate, options ...VerbOption) (cha
 		return err
 	})
 	if err == nil && (g.Rate.narrow() || g.TotalRate.narrow()) {
-		a.engine.config.Logger.LogAttrs(ctx, slog.LevelWarn, "a gate does not keep its rate up, give it the burst of 20 ms", slog.String("gate", g.Name))
+		a.engine.config.Logger.LogAttrs(ctx, slog.LevelWarn, "a gate does not reach its rate: set its burst to what the rate allows in 20 ms", slog.String("gate", g.Name))
 	}
 	return changed, err
 }
@@ -290,8 +275,6 @@ func (g *Gate) fault() (field string, err error) {
 		{g.Total < 0 || g.Total > MaxGatePlaces, "total", fmt.Sprintf("%d, from 0 to %d", g.Total, MaxGatePlaces)},
 		{g.Label == "" && g.Total > 0, "total", "set, but no label: without one, places bound all together"},
 		{g.Label == "" && g.TotalRate.N > 0, "total_rate", "set, but no label: without one, rate bounds all together"},
-		{g.CostLabel != "" && g.Rate.each() > MaxGateCostPer, "rate", g.Rate.costly()},
-		{g.CostLabel != "" && g.TotalRate.each() > MaxGateCostPer, "total_rate", g.TotalRate.costly()},
 		{g.CostLabel != "" && !rated, "cost_label", "set, but there is no rate that it could count for"},
 		{g.Adapt && g.Rate.N == 0, "adapt", "set, but there is no rate that it could slow down"},
 		{g.Closed && g.Places > 0, "closed", fmt.Sprintf("set, but places is %d: CloseGate closes a gate and keeps what it bounds", g.Places)},

@@ -141,7 +141,7 @@ func untilPaid(r store.Rate, changed time.Time, k *ent.GateKey, cost float64, no
 	}
 	debt = max(0, debt-max(0, now.Sub(k.At).Seconds())*perSecond)
 	over := debt + min(cost, float64(r.Burst)) - float64(r.Burst)
-	return time.Duration(math.Ceil(min(max(0, over/perSecond), 1e9) * float64(time.Second))) // a paidIn has the same bound
+	return time.Duration(math.Ceil(min(max(0, over/perSecond), 1e9) * float64(time.Second))) // paidIn has the same bound
 }
 
 // costAt returns for how many an instance with these labels counts in the rates of a gate.

@@ -15,8 +15,8 @@ import (
 //     machine, or no version of the machine has its step. So nobody goes through the gate.
 //   - above: a bound that nobody reaches, since there are fewer slots, or since the ceiling of the
 //     queue or the total of the gate is lower.
-//   - narrow: rates that are not kept up, since more become due in the 20 ms between two claims
-//     than the burst lets begin at once.
+//   - narrow: rates that are not reached, since more instances become due in the 20 ms between two
+//     claims than the burst lets begin at once.
 //   - dead: instances that have places of a gate, seats of a queue or places of whole runs, and
 //     whose lease is over for longer than $1.
 //   - unserved: instances that stand in line for longer than $1, in a queue that no live worker
@@ -118,7 +118,7 @@ func (p *patient) gates(ctx context.Context) (finding, error) {
 		case "above":
 			note(gradeWarn, "gendurable gate set, with a bound that can be reached, or none", "nobody reaches the bound of %q: %s", gate, what)
 		case "narrow":
-			note(gradeWarn, "gendurable gate set --burst, with what begins in 20 ms", "%q does not keep its rate up: %s", gate, what)
+			note(gradeWarn, "gendurable gate set --burst, with what the rate allows in 20 ms", "%q does not reach its rate: %s", gate, what)
 		case "unlabelled":
 			note(gradeWarn, "give the specs the label, or gendurable gate set without it", "nobody goes through %q: %s", gate, what)
 		case "stray":

@@ -59,7 +59,7 @@ func TestDoctorOfGates(t *testing.T) {
 		}}, gradeOK, ""},
 		{"a burst for the rate", []func(){gate("g", "--machine", "order", "--rate", "1000/s", "--burst", "20")}, gradeOK, ""},
 		{"too small a burst", []func(){gate("g", "--machine", "order", "--rate", "1000/s", "--burst", "19")}, gradeWarn,
-			`"g" does not keep its rate up: 1000 in 1000ms with a burst of 19`},
+			`"g" does not reach its rate: 1000 in 1000ms with a burst of 19`},
 		{"closed", []func(){gate("g", "0")}, gradeWarn, `"g" is closed: has no places`},
 		{"a key is closed", []func(){gate("g", "2", "--label", "customer"), func() { h.run("gate", "close", "g/acme").is(codeDone) }}, gradeWarn, `"g/acme" is closed: until somebody opens it`},
 		{"a key is closed for a while", []func(){gate("g", "2", "--label", "customer"), func() { h.run("gate", "close", "g/acme", "--until", "2m").is(codeDone) }}, gradeOK, ""},

@@ -30,7 +30,7 @@ type instanceCommands struct {
 	History    instanceHistory    `cmd:"" help:"Show what happened to an instance, also to one that is gone."`
 	Signal     instanceSignal     `cmd:"" help:"Send a signal to an instance."`
 	Cancel     instanceCancel     `cmd:"" help:"End live instances as failed."`
-	Retry      instanceRetry      `cmd:"" help:"Make failed instances runnable at the step they failed in. Of a graph it refuses what only restart runs again: instance why says what to restart."`
+	Retry      instanceRetry      `cmd:"" help:"Make failed instances runnable at the step they failed in. Parts of a graph that only restart can run again are refused: instance why names what to restart."`
 	Restart    instanceRestart    `cmd:"" help:"Run again what has failed beneath instances, and what was skipped for it: of a graph, or a failed node of one."`
 	Pause      instancePause      `cmd:"" help:"Pause live instances: no process claims them."`
 	Resume     instanceResume     `cmd:"" help:"End a pause."`

@@ -66,7 +66,7 @@ func (h *host) run(args ...string) answer {
 // in runs the program with just these arguments.
 func (h *host) in(args ...string) answer {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(h.t.Context(), 5*patience)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 5*patience) // vet compiles what it reads: minutes on an empty cache
 	defer cancel()
 	var out, errs buffer
 	c := &console{in: strings.NewReader(h.stdin), out: &out, errs: &errs, interactive: h.interactive}

@@ -17,16 +17,16 @@ import (
 // chooses.
 var faults = []string{
 	"none",
-	"kill",  // the process of a step dies before it has done anything, and its claim is reaped
-	"stop",  // the process of a step stands still beyond its lease, and its outcome comes too late
-	"drain", // the engine stops in the middle of a step, and another one goes on
-	"lost",  // the answer of a commit is lost
-	"held",  // a stranger holds the row of the step, or that of its parent, when its outcome comes
-	"crowd", // a stranger holds the parent of the step for longer, while others of its children end
-	"fail",  // a step fails until an operator mends it
-	"over",  // an operator cancels the root while a step runs
-	"bound", // all limits are as tight as the features allow
-	"month", // a month passes, while one instance is paused
+	"kill",        // the process of a step dies before it has done anything, and its claim is reaped
+	"stop",        // the process of a step stands still beyond its lease, and its outcome comes too late
+	"drain",       // the engine stops in the middle of a step, and another one goes on
+	"lost",        // the answer of a commit is lost
+	"held",        // a stranger holds the row of the step, or that of its parent, when its outcome comes
+	"held parent", // a stranger holds the parent of the step for longer, while others of its children end
+	"fail",        // a step fails until an operator mends it
+	"over",        // an operator cancels the root while a step runs
+	"bound",       // all limits are as tight as the features allow
+	"month",       // a month passes, while one instance is paused
 }
 
 // struck is a fault that strikes the run of a step. A nil one strikes none.
@@ -91,12 +91,12 @@ func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error)
 		if err := r.hold(ctx, id, holdFor); err != nil {
 			return nil, err
 		}
-	case "crowd":
+	case "held parent":
 		id := v.ID
 		if v.Parent != 0 {
 			id = v.Parent
 		}
-		if err := r.hold(ctx, id, crowdFor); err != nil {
+		if err := r.hold(ctx, id, parentFor); err != nil {
 			return nil, err
 		}
 	}
@@ -111,12 +111,12 @@ func (r *rig) loseClaim(ctx context.Context, id fsm.ID) error {
 	return r.reap(ctx)
 }
 
-// holdFor is how long a stranger holds a row, and crowdFor long enough that of many ends which wait
-// for it only some try. What waits for it waits as long: nothing depends on how long that is.
-const holdFor, crowdFor = 60 * time.Millisecond, 400 * time.Millisecond
+// holdFor is how long a stranger holds a row, and parentFor long enough that only some of many ends
+// that wait for it try. What waits for it waits as long: nothing depends on how long that is.
+const holdFor, parentFor = 60 * time.Millisecond, 400 * time.Millisecond
 
 // hold lets a stranger hold the row of an instance.
-func (r *rig) hold(ctx context.Context, id fsm.ID, how time.Duration) error {
+func (r *rig) hold(ctx context.Context, id fsm.ID, long time.Duration) error {
 	tx, err := r.pool.Begin(ctx)
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (r *rig) hold(ctx context.Context, id fsm.ID, how time.Duration) error {
 	}
 	r.held.Go(func() {
 		select {
-		case <-time.After(how):
+		case <-time.After(long):
 		case <-ctx.Done():
 		}
 		_ = tx.Rollback(context.WithoutCancel(ctx))

@@ -179,7 +179,7 @@ func crowdOf(rest int) int {
 	return 3
 }
 
-// A round of many children. The fault "crowd" holds their parent when one of them ends.
+// A round of many children. The fault "held parent" holds their parent when one of them ends.
 var _ = register(feature{
 	name: "crowd",
 	steps: func(r *rig) []fsm.StepDef[state, int] {

@@ -53,16 +53,16 @@ func try(t testing.TB, run func(testing.TB)) (failed string) {
 // needed are the rows around a scene that a stranger holds, each by itself.
 var needed = []struct {
 	name string
-	rows string // $1 the row, $2 its parent, $3 what waits behind it for its partition key
+	rows string // @row, @parent: its parent, @behind: the next row of its partition key
 	next bool   // it is what waits behind the row
 }{
-	{"the row", `SELECT FROM gendurable.gen_durable WHERE id = $1 AND $2::bigint IS NOT NULL AND $3::bigint IS NOT NULL FOR UPDATE`, false},
-	{"its parent", `SELECT FROM gendurable.gen_durable WHERE id = $2 AND $1::bigint IS NOT NULL AND $3::bigint IS NOT NULL FOR UPDATE`, false},
-	{"the next of its key", `SELECT FROM gendurable.gen_durable WHERE id = $3 AND $1::bigint IS NOT NULL AND $2::bigint IS NOT NULL FOR UPDATE`, true},
-	{"its children", `SELECT FROM gendurable.gen_durable WHERE parent_id = $1 AND $2::bigint IS NOT NULL AND $3::bigint IS NOT NULL FOR UPDATE`, false},
-	{"its siblings", `SELECT FROM gendurable.gen_durable WHERE parent_id = $2 AND id <> $1 AND $3::bigint IS NOT NULL FOR UPDATE`, false},
-	{"its inbox", `SELECT FROM gendurable.signals WHERE target_id = $1 AND $2::bigint IS NOT NULL AND $3::bigint IS NOT NULL FOR UPDATE`, false},
-	{"its edges", `SELECT FROM gendurable.edges WHERE (from_id = $1 OR to_id = $1) AND $2::bigint IS NOT NULL AND $3::bigint IS NOT NULL FOR UPDATE`, false},
+	{"the row", `SELECT FROM gendurable.gen_durable WHERE id = @row FOR UPDATE`, false},
+	{"its parent", `SELECT FROM gendurable.gen_durable WHERE id = @parent FOR UPDATE`, false},
+	{"the next of its key", `SELECT FROM gendurable.gen_durable WHERE id = @behind FOR UPDATE`, true},
+	{"its children", `SELECT FROM gendurable.gen_durable WHERE parent_id = @row FOR UPDATE`, false},
+	{"its siblings", `SELECT FROM gendurable.gen_durable WHERE parent_id = @parent AND id <> @row FOR UPDATE`, false},
+	{"its inbox", `SELECT FROM gendurable.signals WHERE target_id = @row FOR UPDATE`, false},
+	{"its edges", `SELECT FROM gendurable.edges WHERE (from_id = @row OR to_id = @row) FOR UPDATE`, false},
 }
 
 // inFlight has the pipelines that a store has sent, and that have not been answered yet. It also
@@ -151,7 +151,7 @@ func TestVerbsThatNeedAHeldRow(t *testing.T) {
 						tx, err := conn.Begin(t.Context())
 						require.NoError(t, err)
 						defer func() { _ = tx.Rollback(context.Background()) }()
-						tag, err := tx.Exec(t.Context(), what.rows, s.id, s.parent, s.behind)
+						tag, err := tx.Exec(t.Context(), what.rows, pgx.NamedArgs{"row": s.id, "parent": s.parent, "behind": s.behind})
 						require.NoError(t, err)
 						if tag.RowsAffected() == 0 {
 							return

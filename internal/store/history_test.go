@@ -290,17 +290,19 @@ func TestRollHistoryLeadsBack(t *testing.T) {
 	require.Equal(t, 3, count("history"))
 }
 
+// roll makes and drops the days of a history that is kept for 30 days.
+func (b bench) roll() store.Rolled {
+	b.t.Helper()
+	done, err := b.RollHistory(b.t.Context(), 30*24*time.Hour)
+	require.NoError(b.t, err)
+	return done
+}
+
 // T200: a trigger of the host reports a conflict for one row each time that it is moved or deleted.
 // It stays in history_rest, and so does what is before it on its day; the other rows move, other
 // days are made, and old ones go.
 func TestRollHistoryAroundARowThatCannotMove(t *testing.T) {
 	b := newBench(t)
-	roll := func() store.Rolled {
-		t.Helper()
-		done, err := b.RollHistory(t.Context(), 30*24*time.Hour)
-		require.NoError(t, err)
-		return done
-	}
 	where := func() []string {
 		return b.column(`SELECT step || ' ' || CASE WHEN tableoid = 'gendurable.history_rest'::regclass THEN 'rest' ELSE 'day' END
 			FROM gendurable.history WHERE step IS NOT NULL ORDER BY 1`)
@@ -313,19 +315,19 @@ func TestRollHistoryAroundARowThatCannotMove(t *testing.T) {
 		FROM generate_series(1, 3) d, unnest('{59,60,61,62,100}'::int[]) n`)
 	b.exec(`INSERT INTO gendurable.history (at, kind, step) SELECT now() - interval '40 days' - n * interval '1 second',
 		CASE WHEN n = 2 THEN 'stuck' ELSE 'k' END, 'old/' || n FROM generate_series(1, 3) n`)
-	done := roll()
+	done := b.roll()
 	require.Equal(t, 8, done.Made)
 	require.Equal(t, 2, done.Refused)
 	require.Equal(t, "not this one (SQLSTATE 40001)", done.Because)
 	require.Equal(t, []string{"1/059 day", "1/060 day", "1/061 day", "1/062 day", "1/100 day", "2/059 rest", "2/060 rest", "2/061 day", "2/062 day",
 		"2/100 day", "3/059 day", "3/060 day", "3/061 day", "3/062 day", "3/100 day", "old/2 rest"}, where())
-	require.Equal(t, 1, roll().Refused, "the old one: its day is over")
+	require.Equal(t, 1, b.roll().Refused, "the old one: its day is over")
 
 	// What comes before it finds its place, too.
 	b.exec(`INSERT INTO gendurable.history (at, kind, step) SELECT at - interval '1 microsecond', 'k', 'late' FROM gendurable.history WHERE step = '2/060'`)
 	require.Contains(t, where(), "late rest")
 	b.exec(`DROP TRIGGER refuse ON gendurable.history`)
-	require.Equal(t, store.Rolled{}, roll())
+	require.Equal(t, store.Rolled{}, b.roll())
 	require.NotContains(t, where(), "old/2 rest")
 }
 
@@ -342,8 +344,7 @@ func TestRollHistoryWhereEverythingIsRefused(t *testing.T) {
 	}
 	b.exec(`INSERT INTO gendurable.history (at, kind) VALUES ('2020-01-01 12:00Z', 'k'), ('2020-01-02 12:00Z', 'k')`)
 	b.exec(`CREATE TRIGGER refuse_all BEFORE TRUNCATE ON gendurable.history_20200101 FOR EACH STATEMENT EXECUTE FUNCTION refuse()`)
-	done, err := b.RollHistory(t.Context(), 30*24*time.Hour)
-	require.NoError(t, err)
+	done := b.roll()
 	require.Equal(t, store.Rolled{Made: 8, Dropped: 1, Refused: 3 + 10 + 1, Because: "the past stays (SQLSTATE 40001)"}, done)
 	require.Equal(t, 400, b.number(`SELECT count(*) FROM gendurable.history_rest`))
 	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.history_20200101`))
@@ -357,30 +358,24 @@ func TestRollHistoryWhereEverythingIsRefused(t *testing.T) {
 // leave: the others are found again, and the table waits for its row.
 func TestRollHistoryOfATableSetAsideWithARowThatCannotMove(t *testing.T) {
 	b := newBench(t)
-	roll := func() store.Rolled {
-		t.Helper()
-		done, err := b.RollHistory(t.Context(), 30*24*time.Hour)
-		require.NoError(t, err)
-		return done
-	}
 	b.exec(`INSERT INTO gendurable.history (at, kind) SELECT now() - n * interval '1 microsecond', 'today' FROM generate_series(1, 10001) n`)
 	b.exec(`INSERT INTO gendurable.history (at, kind) VALUES (now() + interval '20 days', 'stuck'), (now() + interval '19 days', 'ahead')`)
 	b.exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF NEW.kind = 'stuck' THEN RAISE EXCEPTION 'not this one' USING ERRCODE = '40001'; END IF; RETURN NEW; END $$`)
 	b.exec(`CREATE TRIGGER refuse BEFORE INSERT ON gendurable.history FOR EACH ROW EXECUTE FUNCTION refuse()`)
-	require.Equal(t, store.Rolled{Made: 8}, roll(), "set aside, and nothing moved")
+	require.Equal(t, store.Rolled{Made: 8}, b.roll(), "set aside, and nothing moved")
 	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.history`))
 	for range 3 {
-		done := roll()
+		done := b.roll()
 		require.Equal(t, 1, done.Refused)
 		require.Equal(t, "not this one (SQLSTATE 40001)", done.Because)
 	}
 	require.Equal(t, 10002, b.number(`SELECT count(*) FROM gendurable.history`))
 	b.exec(`DROP TRIGGER refuse ON gendurable.history`)
-	require.Equal(t, store.Rolled{Made: 2}, roll())
+	require.Equal(t, store.Rolled{Made: 2}, b.roll())
 	require.Equal(t, 10003, b.number(`SELECT count(*) FROM gendurable.history`))
 	require.Equal(t, 2, b.number(`SELECT count(*) FROM gendurable.history_rest`))
-	require.Equal(t, store.Rolled{}, roll())
+	require.Equal(t, store.Rolled{}, b.roll())
 }
 
 // A commit was on its way into history_rest when its day got a partition: it is tried again.

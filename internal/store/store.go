@@ -46,11 +46,10 @@ type Store struct {
 	// known are the gates that the last poll has found, or an insert: see gate_insert.go.
 	known   atomic.Pointer[knownGates]
 	learner learner
-	// busy: some claim has found a gate locked since the last poll.
-	ahead atomic.Bool // a claim has met a key of a gate whose time is yet to come: see turnBackSQL
-	busy  atomic.Bool
-	own   chan struct{} // one turn for each step's own transaction that may be open at a time
-	again chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
+	busy    atomic.Bool   // a claim has found a gate locked since the last poll
+	ahead   atomic.Bool   // a claim has met a gate's key with a time in the future: see turnBackSQL
+	own     chan struct{} // one turn for each step's own transaction that may be open at a time
+	again   chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
 	// publishing has a turn for each step that may publish its progress at a time.
 	publishing chan struct{}
 	// company has engines of this process on other schemas of the same server; nil: there are none.
