@@ -172,9 +172,6 @@ func (j *ChildrenOutcome) policy() (*step.Join, error) {
 		return nil, err
 	}
 	early := out.Done+out.Failed+out.Ended > 0 || j.or || j.bound.limited || j.bound.fixed
-	if len(j.nodes) > 0 && !early { // then only the end of the root ends the wait before its nodes have ended
-		out.Cancel = true
-	}
 	if !j.again && !early && !out.Cancel {
 		return nil, nil
 	}
