@@ -39,8 +39,8 @@ func left() world {
 	return w
 }
 
-// rootEnding is the world of a root whose join says nothing of the rest, while it waits: it goes on when
-// one node has failed, at a signal, or now.
+// rootEnding is the world of a root whose join says nothing of the rest, while it waits: it goes on
+// when one node has failed, at a signal, or now.
 func rootEnding() world {
 	w := over("ending", row(parentID, "status", "'awaiting_children'", "visit", "1", "round", "1", "children_pending", "4", "join_round", "1",
 		"join_size", "4", "join_done", "0", "join_failed", "0", "wake_failed", "1", "awaits", "'{go}'", "await_deadline", "now() - interval '1 s'",

@@ -8,7 +8,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// policySQL notes what wakes parents before all of their children have ended. It follows the update
+// policyText notes what wakes parents before all of their children have ended. It follows the update
 // that parked them, in its transaction, so that commits without such parents are what they were.
 //
 // The policy counts while join_round >= round: join_round is the visit at which the children join,
@@ -17,10 +17,10 @@ import (
 // await_deadline are those of an Await: whatever delivers signals or looks for timeouts wakes such
 // a parent, too, and recheckSQL looks for signals that were there before.
 //
-// A graph always has one, if only an empty one, and its round is noted in graphs, however the
-// parent goes on: what is left of it is cancelled once the parent has ended. So a round is forgotten
-// there when a later graph begins and none of its nodes lives any more, or by forgetRestSQL. A node
-// that runs again later does so by a Restart, which notes the round anew. See restDue.
+// A graph always has one, if only an empty one, and its round is noted in graphs: what is left of
+// it is cancelled once the parent has ended. Once none of its nodes lives, the round is forgotten
+// there by the next graph, or by forgetRestSQL. A node that runs again later does so by a Restart,
+// which notes the round anew. See restDue.
 //
 // $1 ids $2 mark $3 $4 $5 how many that are done, that failed, that have ended, wake it; NULL: none
 // $6 timeout, µs $7 time $8, $9 slice of $10 names $11 whether the rest is cancelled then

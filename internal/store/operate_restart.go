@@ -54,9 +54,10 @@ var (
 // restartSQL lets rows run again, or wait. What had ended is reset as by retrySQL; what had not
 // keeps its pause and its deadline. A row that waits for children of its own waits for all of
 // them: the policy of its join, its timeout and the names of its signals are gone. Where these
-// children are nodes, what is left of them is cancelled once it has ended, as of any graph. joined is reset where the parent is to count the row again. A node at its first visit
-// counts anew what it waits for, and beside that the edges of its quorum, and has not begun: see
-// begun. If the commit that ended it got no answer, its worker takes that outcome for stale now.
+// children are nodes, what is left of them is cancelled once it has ended, as of any graph. joined
+// is reset where the parent is to count the row again. A node at its first visit counts anew what
+// it waits for, and beside that the edges of its quorum, and has not begun: see begun. If the
+// commit that ended it got no answer, its worker takes that outcome for stale now.
 // The caller has locked the rows, so SKIP LOCKED skips none, and the join by ctid is right, as in
 // cancelSQL.
 //
