@@ -8,8 +8,9 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// policyText notes what wakes parents before all of their children have ended. It follows the update
-// that parked them, in its transaction, so that commits without such parents are what they were.
+// policyText notes what wakes parents before all of their children have ended. It follows the
+// update that parked them, in its transaction, so that commits without such parents are what they
+// were.
 //
 // The policy counts while join_round >= round: join_round is the visit at which the children join,
 // round that at which they first did, and both are one here. So a later round without a policy ends
