@@ -19,8 +19,8 @@ import (
 // then, the instance waits for those that are still missing. Each time it reads the nodes that have
 // ended. For a value that needs what [Maybe], [Failed] or [Added] say, it wakes at each end.
 //
-// An instance that an operator or its deadline ends before the value is there lets go on what runs,
-// unless the cancel has engine.Descendants; what has not begun is skipped.
+// An instance that an operator or its deadline ends before the value is there takes along what has
+// not ended, too.
 func (g *Graph[I, R]) CancelRest() *Graph[I, R] {
 	g.cancels = true
 	return g

@@ -170,18 +170,23 @@ func TestAGraphThatEndsEarlyIsRestarted(t *testing.T) {
 	}
 }
 
-// A cancel takes the graph's nodes along where it says so.
+// A cancel takes the graph's nodes along, and what they have called, though the value is not there.
 func TestAGraphThatEndsEarlyIsCancelled(t *testing.T) {
 	t.Parallel()
-	kit, id, say := reviewing(t)
-	say("ada", true)
-	plan, err := kit.Engine.Admin().Cancel(t.Context(), id, engine.Descendants())
-	require.NoError(t, err, plan)
-	require.Eventually(t, func() bool {
-		_, err := kit.Drain(t.Context())
-		return err == nil && live(t, kit) == 0
-	}, patience, pause)
-	durabletest.RequireFailed(t, kit, id, fsm.FailureCancelled, "")
+	for name, options := range map[string][]engine.VerbOption{"with descendants": {engine.Descendants()}, "alone": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kit, id, say := reviewing(t)
+			say("ada", true)
+			plan, err := kit.Engine.Admin().Cancel(t.Context(), id, options...)
+			require.NoError(t, err, plan)
+			require.Eventually(t, func() bool {
+				_, err := kit.Drain(t.Context())
+				return err == nil && live(t, kit) == 0
+			}, patience, pause)
+			durabletest.RequireFailed(t, kit, id, fsm.FailureCancelled, "")
+		})
+	}
 }
 
 // Of a value whose nodes nobody can count ahead each end is looked at.

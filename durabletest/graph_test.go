@@ -119,7 +119,7 @@ func ExampleRunStep_graph() {
 		Upstream: map[string]durabletest.Child{"flight": durabletest.FailedChild(book, "flight", fsm.FailureDecided, "fog")}})
 	fmt.Println(err)
 	// Output:
-	// car [{flight car done false} {hotel car done false}] failed true <nil>
+	// car [{flight car done false} {hotel car done false}] failed false <nil>
 	// "car with LH 1" <nil>
 	// instance 1 of machine "book" failed (decided): fog
 }

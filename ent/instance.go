@@ -137,6 +137,8 @@ type Instance struct {
 	WakeEnded *int32 `json:"wake_ended,omitempty"`
 	// rounds whose rest is to be cancelled, oldest first; the one that it waits for is armed
 	Losers schema.Rounds `json:"losers,omitempty"`
+	// as a root: rounds whose nodes may live, oldest first; what is left of them is cancelled once it has ended
+	Graphs schema.Rounds `json:"graphs,omitempty"`
 	// as a node of its parent's graph: its name there
 	Node *string `json:"node,omitempty"`
 	// as a parent: so many ends of its stream it is shown at most; NULL: its join is no stream
@@ -206,7 +208,7 @@ func (*Instance) scanValues(columns []string) ([]any, error) {
 			values[i] = new(schema.Micros)
 		case instance.FieldAwaits:
 			values[i] = new(schema.Names)
-		case instance.FieldLosers:
+		case instance.FieldLosers, instance.FieldGraphs:
 			values[i] = new(schema.Rounds)
 		case instance.FieldCorrelationScope:
 			values[i] = new(schema.Statuses)
@@ -628,6 +630,12 @@ func (_m *Instance) assignValues(columns []string, values []any) error {
 			} else if value != nil {
 				_m.Losers = *value
 			}
+		case instance.FieldGraphs:
+			if value, ok := values[i].(*schema.Rounds); !ok {
+				return fmt.Errorf("unexpected type %T for field graphs", values[i])
+			} else if value != nil {
+				_m.Graphs = *value
+			}
 		case instance.FieldNode:
 			if value, ok := values[i].(*sql.NullString); !ok {
 				return fmt.Errorf("unexpected type %T for field node", values[i])
@@ -923,6 +931,9 @@ func (_m *Instance) String() string {
 	builder.WriteString(", ")
 	builder.WriteString("losers=")
 	builder.WriteString(fmt.Sprintf("%v", _m.Losers))
+	builder.WriteString(", ")
+	builder.WriteString("graphs=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Graphs))
 	builder.WriteString(", ")
 	if v := _m.Node; v != nil {
 		builder.WriteString("node=")

@@ -15,8 +15,9 @@ import (
 // [Visit.Rejoin]. Without any of its methods, the instance goes on when all children have ended.
 // Each method lets it go on earlier as well: whichever comes first counts. It then goes on exactly
 // once; [Visit.Round] counts what has ended, [Visit.TimedOut] and [Visit.Awaited] tell of a timeout
-// and of signals. The children that have not ended go on, too, unless CancelRest cancels them. When
-// they end, nothing is woken any more, and no later round counts them.
+// and of signals. The children that have not ended go on, too, unless CancelRest cancels them;
+// nodes of a graph do until their root ends. When they end, nothing is woken any more, and no later
+// round counts them.
 type ChildrenOutcome struct {
 	exec     *execution
 	to       string
@@ -172,9 +173,6 @@ func (j *ChildrenOutcome) policy() (*step.Join, error) {
 		return nil, err
 	}
 	early := out.Done+out.Failed+out.Ended > 0 || j.or || j.bound.limited || j.bound.fixed
-	if len(j.nodes) > 0 && !early { // then only the end of the root ends the wait before its nodes have ended
-		out.Cancel = true
-	}
 	if !j.again && !early && !out.Cancel {
 		return nil, nil
 	}

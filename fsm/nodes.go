@@ -81,9 +81,8 @@ func (n GraphNode) wait(needs step.Need, names []string) GraphNode {
 //
 // The nodes are children of the root, and what ScheduleChildren says of children goes for them:
 // when all have ended, skipped ones included, the root goes on at the step to, unless the methods
-// of [ChildrenOutcome] let it go on earlier. The graph is over when its root has ended: then no
-// further node begins, and unless one of these methods was used without
-// [ChildrenOutcome.CancelRest], those that run are cancelled.
+// of [ChildrenOutcome] let it go on earlier. The graph is over when its root has ended, whatever
+// these say: then no further node begins, and those that run are cancelled.
 //
 // A name that is used twice, an edge from a node that is not there, and a cycle are an
 // [OutcomeError], which names the cycle's path. The edges may be ten times as many as the nodes may

@@ -97,6 +97,8 @@ CREATE TABLE "gen_durable" (
   "wake_ended" integer,
   -- The rounds of children whose rest is to be cancelled, oldest first: see internal/store/sweep_rest.go.
   "losers" bigint[],
+  -- The rounds that are graphs, oldest first: what is left of them is cancelled once the row has ended.
+  "graphs" bigint[],
   -- Its name, where it is a node of its parent's graph.
   "node" text,
   -- These are of streams of children: see internal/store/commit_stream.go.
@@ -219,9 +221,9 @@ CREATE UNIQUE INDEX "gen_durable_node" ON "gen_durable" ("parent_id", "parent_ro
 -- The nodes that are to be skipped. No claim looks in that lane.
 CREATE INDEX "gen_durable_skip" ON "gen_durable" ("id") WHERE "status" = 'runnable' AND NOT "paused" AND "pick_lane" = 5;
 
--- The parents that do not wait any more for the rest of a round, which is to be cancelled.
+-- The parents that do not wait any more for the rest of a round, which is to be cancelled, and the roots that have ended.
 CREATE INDEX "gen_durable_losers" ON "gen_durable" ("id")
-  WHERE "losers" IS NOT NULL AND ("status" <> 'awaiting_children' OR "losers"[1] <> "round");
+  WHERE "losers" IS NOT NULL AND ("status" <> 'awaiting_children' OR "losers"[1] <> "round") OR "graphs" IS NOT NULL AND "finished_at" IS NOT NULL;
 
 -- For await timeouts.
 CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE "await_deadline" IS NOT NULL;

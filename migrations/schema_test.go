@@ -127,6 +127,7 @@ var (
 		wake_failed integer
 		wake_ended integer
 		losers bigint[]
+		graphs bigint[]
 		node text
 		stream_most integer
 		stream_nth bigint
@@ -155,7 +156,7 @@ var (
 		CREATE INDEX gen_durable_labels ON gen_durable USING gin (labels jsonb_path_ops) WHERE (labels IS NOT NULL)
 		CREATE INDEX gen_durable_lease ON gen_durable USING btree (lease_expires_at) WHERE (status = 'executing'::durable_status)
 		CREATE INDEX gen_durable_lines ON gen_durable USING btree (queue, gate text_pattern_ops, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 3))
-		CREATE INDEX gen_durable_losers ON gen_durable USING btree (id) WHERE ((losers IS NOT NULL) AND ((status <> 'awaiting_children'::durable_status) OR (losers[1] <> round)))
+		CREATE INDEX gen_durable_losers ON gen_durable USING btree (id) WHERE (((losers IS NOT NULL) AND ((status <> 'awaiting_children'::durable_status) OR (losers[1] <> round))) OR ((graphs IS NOT NULL) AND (finished_at IS NOT NULL)))
 		CREATE UNIQUE INDEX gen_durable_node ON gen_durable USING btree (parent_id, parent_round, node) WHERE (node IS NOT NULL)
 		CREATE INDEX gen_durable_parent ON gen_durable USING btree (parent_id) WITH (deduplicate_items=off) WHERE (parent_id IS NOT NULL)
 		CREATE UNIQUE INDEX gen_durable_pkey ON gen_durable USING btree (id)

@@ -137,6 +137,8 @@ func instanceEngine() []ent.Field {
 		field.Int32("wake_ended").Optional().Nillable().Comment("so many that have ended wake it"),
 		field.Other("losers", Rounds{}).SchemaType(postgres("bigint[]")).Optional().
 			Comment("rounds whose rest is to be cancelled, oldest first; the one that it waits for is armed"),
+		field.Other("graphs", Rounds{}).SchemaType(postgres("bigint[]")).Optional().
+			Comment("as a root: rounds whose nodes may live, oldest first; what is left of them is cancelled once it has ended"),
 		// A node of a graph waits for others with children_pending, and counts in join_failed those that
 		// ended otherwise than it needs.
 		field.Text("node").Optional().Nillable().Immutable().Comment("as a node of its parent's graph: its name there"),
@@ -193,7 +195,8 @@ func (Instance) Indexes() []ent.Index {
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),
 		// These serve the sweeps of nodes to be skipped, and of what joins have not waited for.
 		partial("gen_durable_skip", visible+"pick_lane = 5", "id"),
-		partial("gen_durable_losers", "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round)", "id"),
+		partial("gen_durable_losers", "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round)"+
+			" OR graphs IS NOT NULL AND finished_at IS NOT NULL", "id"),
 		// This one finds a node by its name, and keeps a graph from having two of one name.
 		partial("gen_durable_node", "node IS NOT NULL", "parent_id", "parent_round", "node").Unique(),
 		partial("gen_durable_expiry", "deadline IS NOT NULL AND finished_at IS NULL", "deadline"),

@@ -131,6 +131,8 @@ const (
 	FieldWakeEnded = "wake_ended"
 	// FieldLosers holds the string denoting the losers field in the database.
 	FieldLosers = "losers"
+	// FieldGraphs holds the string denoting the graphs field in the database.
+	FieldGraphs = "graphs"
 	// FieldNode holds the string denoting the node field in the database.
 	FieldNode = "node"
 	// FieldStreamMost holds the string denoting the stream_most field in the database.
@@ -225,6 +227,7 @@ var Columns = []string{
 	FieldWakeFailed,
 	FieldWakeEnded,
 	FieldLosers,
+	FieldGraphs,
 	FieldNode,
 	FieldStreamMost,
 	FieldStreamNth,
@@ -512,6 +515,11 @@ func ByWakeEnded(opts ...sql.OrderTermOption) OrderOption {
 // ByLosers orders the results by the losers field.
 func ByLosers(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldLosers, opts...).ToFunc()
+}
+
+// ByGraphs orders the results by the graphs field.
+func ByGraphs(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldGraphs, opts...).ToFunc()
 }
 
 // ByNode orders the results by the node field.

@@ -311,6 +311,11 @@ func Losers(v schema.Rounds) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldLosers, v))
 }
 
+// Graphs applies equality check predicate on the "graphs" field. It's identical to GraphsEQ.
+func Graphs(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldGraphs, v))
+}
+
 // Node applies equality check predicate on the "node" field. It's identical to NodeEQ.
 func Node(v string) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldNode, v))
@@ -2958,6 +2963,56 @@ func LosersIsNil() predicate.Instance {
 // LosersNotNil applies the NotNil predicate on the "losers" field.
 func LosersNotNil() predicate.Instance {
 	return predicate.Instance(sql.FieldNotNull(FieldLosers))
+}
+
+// GraphsEQ applies the EQ predicate on the "graphs" field.
+func GraphsEQ(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldGraphs, v))
+}
+
+// GraphsNEQ applies the NEQ predicate on the "graphs" field.
+func GraphsNEQ(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldGraphs, v))
+}
+
+// GraphsIn applies the In predicate on the "graphs" field.
+func GraphsIn(vs ...schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldGraphs, vs...))
+}
+
+// GraphsNotIn applies the NotIn predicate on the "graphs" field.
+func GraphsNotIn(vs ...schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldGraphs, vs...))
+}
+
+// GraphsGT applies the GT predicate on the "graphs" field.
+func GraphsGT(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldGraphs, v))
+}
+
+// GraphsGTE applies the GTE predicate on the "graphs" field.
+func GraphsGTE(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldGraphs, v))
+}
+
+// GraphsLT applies the LT predicate on the "graphs" field.
+func GraphsLT(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldGraphs, v))
+}
+
+// GraphsLTE applies the LTE predicate on the "graphs" field.
+func GraphsLTE(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldGraphs, v))
+}
+
+// GraphsIsNil applies the IsNil predicate on the "graphs" field.
+func GraphsIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldGraphs))
+}
+
+// GraphsNotNil applies the NotNil predicate on the "graphs" field.
+func GraphsNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldGraphs))
 }
 
 // NodeEQ applies the EQ predicate on the "node" field.

@@ -126,6 +126,7 @@ var (
 		{Name: "wake_failed", Type: field.TypeInt32, Nullable: true},
 		{Name: "wake_ended", Type: field.TypeInt32, Nullable: true},
 		{Name: "losers", Type: field.TypeOther, Nullable: true, SchemaType: map[string]string{"postgres": "bigint[]"}},
+		{Name: "graphs", Type: field.TypeOther, Nullable: true, SchemaType: map[string]string{"postgres": "bigint[]"}},
 		{Name: "node", Type: field.TypeString, Nullable: true, Size: 2147483647},
 		{Name: "stream_most", Type: field.TypeInt32, Nullable: true},
 		{Name: "stream_nth", Type: field.TypeInt64, Nullable: true},
@@ -140,7 +141,7 @@ var (
 		ForeignKeys: []*schema.ForeignKey{
 			{
 				Symbol:     "gen_durable_parent_id_fkey",
-				Columns:    []*schema.Column{GenDurableColumns[62]},
+				Columns:    []*schema.Column{GenDurableColumns[63]},
 				RefColumns: []*schema.Column{GenDurableColumns[0]},
 				OnDelete:   schema.SetNull,
 			},
@@ -165,7 +166,7 @@ var (
 			{
 				Name:    "gen_durable_parent",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[62]},
+				Columns: []*schema.Column{GenDurableColumns[63]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "parent_id IS NOT NULL",
 				},
@@ -282,13 +283,13 @@ var (
 				Unique:  false,
 				Columns: []*schema.Column{GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
-					Where: "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round)",
+					Where: "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round) OR graphs IS NOT NULL AND finished_at IS NOT NULL",
 				},
 			},
 			{
 				Name:    "gen_durable_node",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[62], GenDurableColumns[32], GenDurableColumns[58]},
+				Columns: []*schema.Column{GenDurableColumns[63], GenDurableColumns[32], GenDurableColumns[59]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "node IS NOT NULL",
 				},

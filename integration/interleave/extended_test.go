@@ -19,7 +19,7 @@ func extended() world {
 	}
 	setup := []string{
 		row(parentID, "status", "'awaiting_children'", "visit", "1", "round", "1", "children_pending", "5", "join_round", "1",
-			"join_size", "7", "join_done", "0", "join_failed", "1", "losers", "'{1}'"),
+			"join_size", "7", "join_done", "0", "join_failed", "1", "graphs", "'{1}'"),
 		row(subjectID, node("a", over("error")...)...),
 		row(siblingID, node("b", with(expired, "claim_token", "12", "crashes", "1")...)...),
 		row(followerID, node("c", "status", "'awaiting_children'", "children_pending", "1")...),

@@ -230,7 +230,7 @@ FROM interleave.move m WHERE m.was = 'executing' AND m.is = 'executing' AND (m.o
 UNION ALL
 SELECT 'terminal row changed', format('instance %s by %s', m.id, m.actor)
 FROM interleave.move m WHERE m.was IN ('done', 'failed') AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
-  AND to_jsonb(m.o) - '{losers,stream_nth,stream_visit}'::text[] <> to_jsonb(m.n) - '{losers,stream_nth,stream_visit}'::text[]
+  AND to_jsonb(m.o) - '{losers,graphs,stream_nth,stream_visit}'::text[] <> to_jsonb(m.n) - '{losers,graphs,stream_nth,stream_visit}'::text[]
   AND NOT (m.was = 'failed' AND m.is = 'failed' AND m.seq IN (SELECT seq FROM interleave.edit)) AND NOT (m.was = 'failed' AND m.is = 'runnable' AND EXISTS (SELECT FROM interleave.outcome u WHERE u.actor = m.actor AND u.kind = 'operator retry'))
   AND NOT (m.was = 'failed' AND m.seq IN (SELECT seq FROM interleave.restart))
 UNION ALL
@@ -461,6 +461,19 @@ CROSS JOIN LATERAL (SELECT x.p FROM (
   UNION ALL (SELECT g, 3 FROM gendurable.gen_durable g WHERE g.id = (m.n).parent_id)) x ORDER BY x.nth LIMIT 1) w
 WHERE m.marked AND (w.p).status = 'awaiting_children' AND (w.p).round = (m.n).parent_round AND NOT coalesce(-(w.p).round = ANY ((w.p).losers), false)
 UNION ALL
+SELECT 'cancelled though its root lives', format('node %s of %s', m.id, (m.n).parent_id)
+FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.kind = 'rest'
+CROSS JOIN LATERAL (SELECT x.p FROM (
+  (SELECT c.n AS p, 1 AS nth FROM interleave.change c WHERE (c.n).id = (m.n).parent_id AND c.seq < m.seq ORDER BY c.seq DESC LIMIT 1)
+  UNION ALL (SELECT c.o, 2 FROM interleave.change c WHERE (c.o).id = (m.n).parent_id AND c.seq > m.seq ORDER BY c.seq LIMIT 1)
+  UNION ALL (SELECT g, 3 FROM gendurable.gen_durable g WHERE g.id = (m.n).parent_id)) x ORDER BY x.nth LIMIT 1) w
+WHERE m.marked AND (m.n).node IS NOT NULL AND (w.p).finished_at IS NULL
+  AND NOT coalesce((m.n).parent_round = ANY ((w.p).losers) OR -(m.n).parent_round = ANY ((w.p).losers), false)
+UNION ALL
+SELECT 'outlives its root', format('node %s of %s is %s', k.id, p.id, k.status)
+FROM gendurable.gen_durable k JOIN gendurable.gen_durable p ON p.id = k.parent_id
+WHERE k.node IS NOT NULL AND k.finished_at IS NULL AND p.finished_at IS NOT NULL AND EXISTS (SELECT FROM interleave.outcome u WHERE u.kind = 'rest')
+UNION ALL
 SELECT 'loser left', format('child %s of %s is %s', k.id, p.id, k.status)
 FROM gendurable.gen_durable k JOIN gendurable.gen_durable p ON p.id = k.parent_id
 WHERE k.status NOT IN ('done', 'failed') AND NOT (p.status = 'awaiting_children' AND p.round = k.parent_round AND NOT coalesce(-p.round = ANY (p.losers), false))
@@ -469,8 +482,9 @@ WHERE k.status NOT IN ('done', 'failed') AND NOT (p.status = 'awaiting_children'
   AND (k.parent_round = ANY (p.losers) OR -k.parent_round = ANY (p.losers) OR EXISTS (SELECT FROM interleave.move c WHERE c.id = p.id
     AND (k.parent_round = ANY ((c.o).losers) OR (c.n).commit_id IN (SELECT u.mark FROM interleave.outcome u WHERE u.kind = 'rest'))))
 UNION ALL
-SELECT 'round not forgotten', format('parent %s has %s', p.id, p.losers)
-FROM gendurable.gen_durable p WHERE p.losers IS NOT NULL AND (p.status <> 'awaiting_children' OR p.losers[1] <> p.round)
+SELECT 'round not forgotten', format('parent %s has %s, and graphs %s', p.id, p.losers, p.graphs)
+FROM gendurable.gen_durable p WHERE (p.losers IS NOT NULL AND (p.status <> 'awaiting_children' OR p.losers[1] <> p.round)
+    OR p.graphs IS NOT NULL AND p.finished_at IS NOT NULL)
   AND EXISTS (SELECT FROM interleave.outcome u WHERE u.kind = 'rest')
 UNION ALL
 SELECT 'child lost its parent', format('%s', g.id) FROM gendurable.gen_durable g WHERE g.depth > 0 AND g.parent_id IS NULL;

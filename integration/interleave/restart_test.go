@@ -40,7 +40,7 @@ const (
 // failure.
 func restarted() world {
 	root := row(parentID, "status", "'awaiting_children'", "visit", "1", "round", "1", "children_pending", "4", "join_round", "1",
-		"join_size", "6", "join_done", "0", "join_failed", "1", "losers", "'{1}'")
+		"join_size", "6", "join_done", "0", "join_failed", "1", "graphs", "'{1}'")
 	w := failing("restart", root)
 	w.verbs = append(w.verbs, restarts("restart node", subjectID), cancels("cancel root", parentID), cancelsFamily("cancel family", parentID),
 		holds("hold root, waiting", subject|parent, parentID, followerID), expires())
@@ -51,7 +51,7 @@ func restarted() world {
 // cancelled.
 func restartedLate() world {
 	root := row(parentID, "status", "'failed'", "failure", "'error'", "finished_at", "now() - interval '2 h'", "visit", "1", "round", "1",
-		"children_pending", "4", "join_round", "1", "join_size", "6", "join_done", "0", "join_failed", "1", "wake_failed", "1", "losers", "'{1}'")
+		"children_pending", "4", "join_round", "1", "join_size", "6", "join_done", "0", "join_failed", "1", "wake_failed", "1", "graphs", "'{1}'")
 	w := failing("restart ended", root)
 	w.rests = true
 	w.verbs = append(w.verbs, revives("retry root", parentID), prunes(), cancelsRest("rest"))

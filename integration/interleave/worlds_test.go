@@ -291,7 +291,7 @@ func worlds() []world {
 			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 			inserts("insert, same key", spec("x", "")))),
-		taken("lingering", living), taken("vacant", vacant), families(), quorum(), rest(), left(), rejoined(), streaming(), graph(), graphOver(), restarted(), restartedLate(), extended(), graveyard(), scheduled(), fired(), windowed(),
+		taken("lingering", living), taken("vacant", vacant), families(), quorum(), rest(), left(), rootEnding(), rootEnded(), rejoined(), streaming(), graph(), graphOver(), restarted(), restartedLate(), extended(), graveyard(), scheduled(), fired(), windowed(),
 	}, slices.Concat(gatedWorlds(), versioned(), []world{keeping(), dropping(), unkept(), recorded(), enteredWorld(), wokenWorld(), awaitedWorld()})...)
 }
 

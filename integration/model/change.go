@@ -57,9 +57,7 @@ func (w *World) Rewind(id ID, from Copy, step, state string) bool {
 	}
 	if i.Status == AwaitingChildren { // those that live go on, also where the join would cancel the rest
 		round := i.Round
-		if i.Losers = slices.DeleteFunc(slices.Clone(i.Losers), func(r int64) bool { return r == round }); len(i.Losers) == 0 {
-			i.Losers = nil
-		}
+		i.Losers = without(i.Losers, func(r int64) bool { return r == round })
 	}
 	i.Status, i.Step, i.State, i.EligibleAt = Runnable, step, state, w.Now
 	i.Visit++

@@ -20,11 +20,20 @@ type Join struct {
 
 // adopt notes the policy of a new round. A round without one, or without children, leaves that of
 // an earlier round behind, which counts for that one only.
+//
+// A graph has an empty one at least, and is noted; those of which no node lives are not any more.
 func (w *World) adopt(i *Instance, o *Outcome) {
-	if o.Policy == nil || len(o.Children) == 0 {
+	if o.Policy == nil && o.Graph == nil || len(o.Children) == 0 {
 		return
 	}
-	i.Join = Join{Policy: *o.Policy, Round: i.Round}
+	i.Join = Join{Round: i.Round}
+	if o.Policy != nil {
+		i.Join.Policy = *o.Policy
+	}
+	if o.Graph != nil {
+		live := w.liveRounds(i.ID)
+		i.Graphs = append(without(i.Graphs, func(r int64) bool { return !slices.Contains(live, r) }), i.Round)
+	}
 	i.beginStream()
 	if i.Join.CancelRest {
 		i.Losers = append(slices.Clone(i.Losers), i.Round)
@@ -140,13 +149,16 @@ func (w *World) join(ended ...*Instance) {
 	}
 }
 
-// due returns the rounds of an instance that it does not wait for, and whose rest is to be
-// cancelled.
+// due returns the rounds of an instance whose rest is to be cancelled: those that it does not wait
+// for, and once it has ended those that are graphs.
 func (i *Instance) due() (rounds []int64) {
 	for _, r := range i.Losers {
 		if i.Status != AwaitingChildren || r != i.Round {
 			rounds = append(rounds, amount(r))
 		}
+	}
+	if i.Status.Terminal() {
+		rounds = append(rounds, i.Graphs...)
 	}
 	return rounds
 }
@@ -214,15 +226,18 @@ func (w *World) CancelRest(losers []ID) {
 		for _, k := range w.Instances(func(k *Instance) bool { return k.Parent == id && !k.Status.Terminal() && !k.retriedLoser() }) {
 			live = append(live, amount(k.ParentRound))
 		}
-		i.Losers = slices.DeleteFunc(slices.Clone(i.Losers), func(r int64) bool {
-			r = amount(r)
-			return slices.Contains(due, r) && !slices.Contains(live, r)
-		})
-		if len(i.Losers) == 0 {
-			i.Losers = nil
-		}
+		over := func(r int64) bool { return slices.Contains(due, amount(r)) && !slices.Contains(live, amount(r)) }
+		i.Losers, i.Graphs = without(i.Losers, over), without(i.Graphs, over)
 	}
 	w.join(ended...)
+}
+
+// without returns the rounds that are left, nil if none is.
+func without(rounds []int64, over func(int64) bool) []int64 {
+	if rounds = slices.DeleteFunc(slices.Clone(rounds), over); len(rounds) == 0 {
+		return nil
+	}
+	return rounds
 }
 
 // liveRounds returns the rounds in which an instance has live children, ascending.

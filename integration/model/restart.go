@@ -310,12 +310,9 @@ func (w *World) runAgain(i *Instance, of *round) {
 	}
 	i.Join.Quorum, i.Join.Failures, i.Join.Ends = 0, 0, 0
 	i.Awaits, i.TimedOut = nil, false
-	i.Losers = slices.DeleteFunc(slices.Clone(i.Losers), func(n int64) bool { return amount(n) == i.Round })
-	if of.graph { // the rest of a graph is cancelled when its root ends again
-		i.Losers = append(i.Losers, i.Round)
-	}
-	if len(i.Losers) == 0 {
-		i.Losers = nil
+	i.Losers = without(i.Losers, func(n int64) bool { return amount(n) == i.Round })
+	if of.graph { // what is left of it is cancelled when its root ends again
+		i.Graphs = append(without(i.Graphs, func(n int64) bool { return n == i.Round }), i.Round)
 	}
 }
 

@@ -6,7 +6,7 @@ var restartMutants = []mutant{
 	{"what runs again still counts as failed", "operate_restart.go", "THEN greatest(g.join_failed - u.failed, 0)", "THEN g.join_failed"},
 	{"a Rejoin sleeps through the next end", "operate_restart.go", "THEN g.wake_ended - least(u.failed, g.wake_ended - 1)", "THEN g.wake_ended"},
 	{"a restarted root fails fast again", "operate_restart.go", "wake_failed = CASE WHEN NOT u.round THEN g.wake_failed END", "wake_failed = g.wake_failed"},
-	{"a restarted root keeps its rest", "operate_restart.go", "CASE WHEN u.graph THEN ARRAY[g.round]", "CASE WHEN u.graph THEN ARRAY[]::bigint[]"},
+	{"a restarted root outlives its graph", "operate_restart.go", "THEN array_append(array_remove(g.graphs, g.round), g.round)", "THEN array_remove(g.graphs, g.round)"},
 	{"what runs again is over its deadline", "operate_restart.go", "deadline = CASE WHEN g.finished_at IS NULL OR g.deadline > (SELECT clock_timestamp()) THEN g.deadline END", "deadline = g.deadline"},
 	{"what waits again forgets its pause", "operate_restart.go", "paused = g.paused AND g.finished_at IS NULL", "paused = false"},
 	{"what waits again is due anew", "operate_restart.go", "WHEN u.waits AND g.finished_at IS NULL THEN g.eligible_at", "WHEN false THEN g.eligible_at"},

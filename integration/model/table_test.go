@@ -24,7 +24,7 @@ const instancesSQL = `SELECT id, uid, fsm, fsm_version, queue, priority, coalesc
   pick_lane = 4 AND aside_step = step,
   coalesce(join_round, 0), coalesce(join_size, 0), coalesce(join_done, 0),
   coalesce(join_failed, 0), coalesce(wake_done, 0), coalesce(wake_failed, 0), coalesce(wake_ended, 0),
-  coalesce(node, ''), losers, coalesce(stream_most, 0), stream_nth IS NOT NULL, coalesce(stream_visit, 0), commit_id IS NOT NULL
+  coalesce(node, ''), losers, graphs, coalesce(stream_most, 0), stream_nth IS NOT NULL, coalesce(stream_visit, 0), commit_id IS NOT NULL
 FROM gendurable.gen_durable ORDER BY id`
 
 const signalsSQL = `SELECT target_id, name, payload::text, coalesce(dedup_key, ''), consumed_at FROM gendurable.signals ORDER BY id`
@@ -109,7 +109,7 @@ func (p *pair) readInstances(want []*model.Instance) []*model.Instance {
 			&i.Worker, &i.Token, &lease, &i.Awaits, &deadline, &i.TimedOut, &parent, &i.ParentRound, &i.Depth, &i.Joined, &i.Round, &i.Retried,
 			&i.Pending, &dropped, &i.Paused, &expiry, &errors, &i.Label, &i.Place, &i.Seat, &i.RunPlace, &i.Stray,
 			&i.Join.Round, &i.Join.Size, &i.Join.Done, &i.Join.Failed, &i.Join.Quorum, &i.Join.Failures, &i.Join.Ends,
-			&i.Node, &i.Losers, &i.Most, &i.Numbered, &i.Shown, &i.Begun))
+			&i.Node, &i.Losers, &i.Graphs, &i.Most, &i.Numbered, &i.Shown, &i.Begun))
 		i.UID = modelUID(uid)
 		require.Contains(p, byUID, i.UID, "row %d should not be", id)
 		i.ID = byUID[i.UID]

@@ -149,6 +149,7 @@ type Instance struct {
 	Pending int     // the barrier: children of the round that have not ended; of a node that waits: edges to come
 	Join    Join    // of the newest round that has a policy; Failed of a node at its first visit: edges that were not met
 	Losers  []int64 // rounds whose rest is to be cancelled when it does not wait for them, oldest first; below 0: though it waits
+	Graphs  []int64 // rounds that are graphs, oldest first: what is left of them is cancelled once it has ended
 	Dropped []Dropped
 
 	Most     int   // how many ends of a stream a visit is shown at most; 0: the newest join is no stream

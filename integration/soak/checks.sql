@@ -122,8 +122,7 @@ CREATE INDEX ON soak.census (parent, round, seq);
 CREATE MATERIALIZED VIEW soak.park AS
 SELECT b.id, b.visit, b.seq AS began, b.xid AS began_xid, f.round, w.seq AS ended, w.xid AS ended_xid, w.at AS ended_at, w.status,
   w.timed_out AND NOT w.old_timed_out AS timed_out, r.policy,
-  coalesce((r.policy->>'cancel')::boolean, b.old_status = 'failed' AND EXISTS (SELECT FROM soak.change k
-    WHERE k.op = 'I' AND k.parent = b.id AND k.parent_round = f.round AND k.node IS NOT NULL)) AS cancels
+  coalesce((r.policy->>'cancel')::boolean, false) AS cancels
 FROM soak.change b
 CROSS JOIN LATERAL (SELECT c.round FROM soak.change c WHERE c.id = b.id AND c.xid = b.xid ORDER BY c.seq DESC LIMIT 1) f
 LEFT JOIN LATERAL (SELECT c.* FROM soak.change c WHERE c.id = b.id AND c.seq > b.seq AND c.status <> 'awaiting_children' ORDER BY c.seq LIMIT 1) w ON true
@@ -540,8 +539,8 @@ WHERE c.pending <> e.live AND NOT EXISTS (SELECT FROM soak.change l WHERE l.id =
   AND NOT (p.began_xid = p.ended_xid AND c.pending = e.live + (SELECT count(*) FROM soak.change k WHERE k.parent = p.id AND k.parent_round = p.round
     AND k.xid = c.xid AND k.joined IS NOT NULL AND k.old_joined IS NULL));
 
--- Who is left of a join that cancels the rest is cancelled within some polls, unless an operator lets the parent wait again; and nobody else is,
--- but who executes and would add to a graph whose root has ended.
+-- Who is left of a join that cancels the rest, or of a graph whose root has ended, is cancelled within some polls, unless an operator lets the
+-- parent wait again, or run; and nobody else is.
 CREATE VIEW soak.check_losers AS
 SELECT format('%s %s of %s lives %s after the join that cancels it', k.fsm, k.id, p.id, coalesce(e.at::text, 'ever')) AS violation
 FROM soak.park p JOIN soak.change k ON k.op = 'I' AND k.parent = p.id AND k.parent_round = p.round AND k.seq < p.ended
@@ -553,11 +552,22 @@ WHERE p.cancels AND b.status NOT IN ('done', 'failed') AND coalesce(e.at, '100 y
     AND f.at BETWEEN p.ended_at - interval '15 s' AND p.ended_at + interval '15 s')
   AND NOT EXISTS (SELECT FROM soak.restart r WHERE r.id IN (p.id, k.id) AND r.seq > p.ended)
 UNION ALL
+SELECT format('%s %s of %s lives %s after its root has ended', k.fsm, k.id, x.id, coalesce(e.at::text, 'ever'))
+FROM soak.change x JOIN soak.change k ON k.op = 'I' AND k.parent = x.id AND k.node IS NOT NULL AND k.seq < x.seq
+CROSS JOIN LATERAL (SELECT c.status FROM soak.change c WHERE c.id = k.id AND c.seq < x.seq ORDER BY c.seq DESC LIMIT 1) b
+LEFT JOIN LATERAL (SELECT c.at - x.at AS at FROM soak.change c WHERE c.id = k.id AND c.seq > x.seq AND c.status IN ('done', 'failed') ORDER BY c.seq LIMIT 1) e ON true
+WHERE x.op = 'U' AND x.status IN ('done', 'failed') AND x.old_status NOT IN ('done', 'failed')
+  AND b.status NOT IN ('done', 'failed') AND coalesce(e.at, '100 years') > interval '15 s'
+  AND NOT EXISTS (SELECT FROM soak.event f WHERE f.kind = 'fault' AND f.detail IN ('restart of Postgres', 'read-only')
+    AND f.at BETWEEN x.at - interval '15 s' AND x.at + interval '15 s')
+  AND NOT EXISTS (SELECT FROM soak.change y WHERE y.id = x.id AND y.seq > x.seq AND y.old_status IN ('done', 'failed') AND y.status NOT IN ('done', 'failed'))
+UNION ALL
 SELECT format('%s %s of %s was cancelled by no join that had ended', o.fsm, o.id, o.parent)
 FROM soak.operation o WHERE o.verb = 'lose'
   AND NOT EXISTS (SELECT FROM soak.park p WHERE p.id = o.parent AND p.round = o.parent_round AND p.cancels AND p.ended < o.seq)
   AND NOT EXISTS (SELECT FROM soak.operation x WHERE x.verb = 'lose' AND x.id = o.parent AND x.seq < o.seq)
-  AND NOT (o.old_status = 'executing' AND (SELECT c.status IN ('done', 'failed') FROM soak.change c WHERE c.id = o.parent AND c.seq < o.seq ORDER BY c.seq DESC LIMIT 1));
+  AND NOT (EXISTS (SELECT FROM soak.change k WHERE k.op = 'I' AND k.id = o.id AND k.node IS NOT NULL)
+    AND coalesce((SELECT c.status IN ('done', 'failed') FROM soak.change c WHERE c.id = o.parent AND c.seq < o.seq ORDER BY c.seq DESC LIMIT 1), false));
 
 -- A restart runs again exactly what has failed beneath an instance, and what was skipped for that. These are the children of what it restarts, as
 -- they were before: whole says that all of these are to run again that have failed by themselves, and not only one.

@@ -183,7 +183,7 @@ func (p player) found(ctx context.Context, r *run) (fsm.Outcome, error) {
 func (p player) spawn(_ context.Context, r *run) (fsm.Outcome, error) { return r.round(r.moved()), nil }
 
 // round begins a round of children, in every other family as the nodes of a graph. Every other
-// graph has a timeout that never comes: so its end cancels nobody.
+// graph has a timeout that never comes.
 func (r *run) round(s work) fsm.Outcome {
 	r.decide("children", "join", s.N)
 	if !s.graphic() {

@@ -132,6 +132,7 @@ CREATE TABLE "gen_durable" (
   "wake_failed" integer NULL,
   "wake_ended" integer NULL,
   "losers" bigint[] NULL,
+  "graphs" bigint[] NULL,
   "node" text NULL,
   "stream_most" integer NULL,
   "stream_nth" bigint NULL,
@@ -184,7 +185,7 @@ CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE aw
 -- Create index "gen_durable_skip" to table: "gen_durable"
 CREATE INDEX "gen_durable_skip" ON "gen_durable" ("id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 5;
 -- Create index "gen_durable_losers" to table: "gen_durable"
-CREATE INDEX "gen_durable_losers" ON "gen_durable" ("id") WHERE losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round);
+CREATE INDEX "gen_durable_losers" ON "gen_durable" ("id") WHERE losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round) OR graphs IS NOT NULL AND finished_at IS NOT NULL;
 -- Create index "gen_durable_node" to table: "gen_durable"
 CREATE UNIQUE INDEX "gen_durable_node" ON "gen_durable" ("parent_id", "parent_round", "node") WHERE node IS NOT NULL;
 -- Create index "gen_durable_expiry" to table: "gen_durable"

@@ -365,7 +365,11 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 		}
 	}
 	if p := &b.policies; len(p.ids) > 0 {
-		stmts = append(stmts, s.stmt(policySQL, nil, p.ids, b.mark, p.done, p.failed, p.ended, p.micros, p.times, p.lo, p.hi, p.names,
+		text := policySQL
+		if b.graph != nil { // which is alone
+			text = policyGraphSQL
+		}
+		stmts = append(stmts, s.stmt(text, nil, p.ids, b.mark, p.done, p.failed, p.ended, p.micros, p.times, p.lo, p.hi, p.names,
 			p.cancels))
 	}
 	if u := &b.streams; len(u.ids) > 0 {

@@ -256,8 +256,9 @@ func (b *batch) addAny(n int, e *Entry) {
 		b.addChildren(c, o.Spawn)
 		b.consume(c)
 		if e.policed() {
-			b.policies.add(c, o.Join)
-			if len(o.Join.Names) > 0 {
+			join := cmp.Or(o.Join, &step.Join{})
+			b.policies.add(c, join)
+			if len(join.Names) > 0 {
 				b.parked = append(b.parked, c.ID)
 			}
 		}

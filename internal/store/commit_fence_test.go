@@ -94,7 +94,7 @@ func TestStaleOutcomesAmongOthers(t *testing.T) {
 			for _, x := range g.transitions {
 				s := b.newScene(&x)
 				e := s.entry(&x)
-				if e.Keyed() {
+				if e.Alone() {
 					continue
 				}
 				how.stale(s)

@@ -91,6 +91,7 @@ func TestADecisionWhoseGraphIsOver(t *testing.T) {
 					}
 					require.Equal(t, history, b.recorded())
 
+					b.skip()
 					require.Contains(t, b.cancelRest(), child)
 					ran, _, _ := b.drive(root, "", "")
 					require.Empty(t, ran)

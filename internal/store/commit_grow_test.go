@@ -420,7 +420,7 @@ func TestAdditionsLookBehindTheRootsLock(t *testing.T) {
 	require.NoError(t, stranger.Commit(t.Context()))
 	require.NoError(t, <-result)
 	require.Equal(t, "a done, b done, c awaiting_children, x runnable, y runnable", b.states(root))
-	require.Equal(t, []string{"3", "1 0", "0 0", "0 1"}, b.column(`SELECT children_pending || coalesce(' ' || join_failed, '') FROM gendurable.gen_durable
+	require.Equal(t, []string{"3 0", "1 0", "0 0", "0 1"}, b.column(`SELECT children_pending || coalesce(' ' || join_failed, '') FROM gendurable.gen_durable
 		WHERE id = $1 OR node IN ('c', 'x', 'y') ORDER BY coalesce(node, '')`, root))
 }
 

@@ -8,8 +8,9 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// policySQL notes what wakes parents before all of their children have ended. It follows the update
-// that parked them, in its transaction, so that commits without such parents are what they were.
+// policyText notes what wakes parents before all of their children have ended. It follows the
+// update that parked them, in its transaction, so that commits without such parents are what they
+// were.
 //
 // The policy counts while join_round >= round: join_round is the visit at which the children join,
 // round that at which they first did, and both are one here. So a later round without a policy ends
@@ -17,17 +18,31 @@ import (
 // await_deadline are those of an Await: whatever delivers signals or looks for timeouts wakes such
 // a parent, too, and recheckSQL looks for signals that were there before.
 //
+// A graph always has one, if only an empty one, and its round is noted in graphs: what is left of
+// it is cancelled once the parent has ended. Once none of its nodes lives, the round is forgotten
+// there by the next graph, or by forgetRestSQL. A node that runs again later does so by a Restart,
+// which notes the round anew. See restDue.
+//
 // $1 ids $2 mark $3 $4 $5 how many that are done, that failed, that have ended, wake it; NULL: none
 // $6 timeout, µs $7 time $8, $9 slice of $10 names $11 whether the rest is cancelled then
-var policySQL = named("policy", `UPDATE {s}.gen_durable g SET join_round = g.round, join_size = g.children_pending, join_done = 0, join_failed = 0,
+func policyText(graph bool) string {
+	return `UPDATE {s}.gen_durable g SET join_round = g.round, join_size = g.children_pending, join_done = 0, join_failed = 0,
   wake_done = u.done, wake_failed = u.failed, wake_ended = u.ended, awaits = ($10::text[])[u.lo:u.hi],
-  losers = CASE WHEN u.cancels THEN array_append(g.losers, g.round) ELSE g.losers END,
+  losers = CASE WHEN u.cancels THEN array_append(g.losers, g.round) ELSE g.losers END,` + when(graph, `
+  graphs = array_append(ARRAY(SELECT r.round FROM unnest(g.graphs) WITH ORDINALITY AS r(round, n)
+    WHERE EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id AND k.parent_round = r.round AND k.finished_at IS NULL OFFSET 0) ORDER BY r.n), g.round),`) + `
   await_deadline = CASE WHEN u.at IS NOT NULL THEN u.at
     WHEN u.us IS NOT NULL THEN (SELECT clock_timestamp()) + u.us * interval '1 microsecond' END
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($3::int[]) AS done, unnest($4::int[]) AS failed, unnest($5::int[]) AS ended,
   unnest($6::bigint[]) AS us, unnest($7::timestamptz[]) AS at, unnest($8::int[]) AS lo, unnest($9::int[]) AS hi, unnest($11::boolean[]) AS cancels) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $2::uuid OFFSET 0) l
-WHERE g.ctid = l.tid`)
+WHERE g.ctid = l.tid`
+}
+
+var (
+	policySQL      = named("policy", policyText(false))
+	policyGraphSQL = named("policy graph", policyText(true))
+)
 
 // rejoinSQL lets parents that this batch has parked by a Rejoin wait for the children of their
 // newest round that are left, under a policy of its own. It counts the children anew, since nobody
@@ -138,8 +153,10 @@ func (r *rejoins) add(c *step.Claim, j *step.Join) {
 	r.streams = append(r.streams, positive(j.Stream))
 }
 
-// policed reports whether the outcome parks its instance under a policy.
-func (e *Entry) policed() bool { return e.Commit.Join != nil && len(e.Commit.Spawn) > 0 }
+// policed reports whether the outcome parks its instance under a policy. Any graph does.
+func (e *Entry) policed() bool {
+	return (e.Commit.Join != nil || e.Commit.Graph != nil) && len(e.Commit.Spawn) > 0
+}
 
 func (p *policies) add(c *step.Claim, j *step.Join) {
 	p.ids = append(p.ids, c.ID)

@@ -156,6 +156,13 @@ var outcomes = []group{
 		},
 			makes: all(progress, claimEnds, spawn, policed, rules{"children_pending": shown("number inserted", "3"), itsChildren: spawned(3),
 				"wake_done": null, "wake_failed": null, "wake_ended": null, "losers": shown("the new round, too", "[9, 12]")})},
+		{name: "as the nodes of a graph", from: "executing", outcome: func(s *scene) *step.Commit {
+			c := to(step.Children, spawning(s.nChildren(1)))(s)
+			c.Graph = &step.Graph{Nodes: []string{"n"}}
+			return c
+		},
+			makes: all(progress, claimEnds, spawn, policed, rules{"children_pending": shown("number inserted", "1"), "join_size": shown("number inserted", "1"),
+				itsChildren: spawned(1), "wake_done": null, "wake_failed": null, "wake_ended": null, "graphs": shown("the new round", "[12]")})},
 		{name: "until a time, a signal is there", from: "executing",
 			outcome: func(s *scene) *step.Commit {
 				return to(step.Children, spawning(s.nChildren(3)), joining(step.Join{Ended: 1, At: tomorrow, Names: []string{"late"}}))(s)

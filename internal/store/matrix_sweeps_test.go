@@ -156,18 +156,25 @@ var matrix = append(outcomes,
 			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) }},
 	}},
 	group{"The rest of a round", "This is about a child that no join waits for any more, where the join cancels the rest.", []transition{
-		{name: "runnable", from: "runnable", prepare: lose, happens: cancelRest, makes: all(lost, rules{itsNext: promoted})},
-		{name: "executing", from: "executing", prepare: lose, happens: cancelRest, makes: all(claimEnds, lost)},
-		{name: "awaiting a signal", from: "awaiting_signal", prepare: lose, happens: cancelRest, makes: all(lost, rules{"await_deadline": null})},
+		{name: "runnable", from: "runnable", prepare: lose, happens: cancelRest, makes: all(lost, forgotten, rules{itsNext: promoted})},
+		{name: "executing", from: "executing", prepare: lose, happens: cancelRest, makes: all(claimEnds, lost, forgotten)},
+		{name: "awaiting a signal", from: "awaiting_signal", prepare: lose, happens: cancelRest, makes: all(lost, forgotten, rules{"await_deadline": null})},
 		{name: "awaiting children", from: "awaiting_children", prepare: func(s *scene) {
 			lose(s)
 			s.kid(nil)
 			s.kid(columns{"parent_round": `8`})
 		}, happens: cancelRest, makes: all(lost, rules{"losers": shown("rounds with live children", "[8, 9]")})},
+		{name: "of a graph whose root has ended", from: "awaiting_children", with: waiting, prepare: func(s *scene) {
+			s.exec(`UPDATE gendurable.gen_durable SET status = 'done', finished_at = now(), graphs = '{6}' WHERE id = $1`, s.parent)
+		}, happens: cancelRest, makes: all(lost, forgotten)},
+		{name: "of a graph whose root lives", from: "awaiting_children", with: waiting, prepare: func(s *scene) {
+			s.exec(`UPDATE gendurable.gen_durable SET status = 'executing', locked_by = 'w', lease_expires_at = now() + interval '1 h',
+				graphs = '{6}' WHERE id = $1`, s.parent)
+		}, happens: cancelRest, makes: rules{"losers": null, "graphs": null}},
 		{name: "of a later round", from: "runnable", prepare: func(s *scene) {
 			lose(s)
 			s.exec(`UPDATE gendurable.gen_durable SET parent_round = 7, losers = NULL WHERE id = $1`, s.id)
-		}, happens: cancelRest, makes: rules{"losers": unchanged, itsBarrier: lost[itsBarrier]}},
+		}, happens: cancelRest, makes: rules{"losers": unchanged, "graphs": unchanged, itsBarrier: lost[itsBarrier]}},
 	}},
 	group{"Ends of what a node waits for", "The commit that ends a node settles the edges that lead away from it, once each.", []transition{
 		{name: "done, not the last", from: "awaiting_children", with: waiting, prepare: func(s *scene) { s.origin(step.NeedsDone) },
@@ -301,6 +308,9 @@ var (
 		"last_error": is(doesNotWait).as("says why"),
 		"errors":     remembers("cancel", doesNotWait),
 		itsBarrier:   {"losers: none", func(s *scene, _, is *string) bool { return is != nil && strings.Contains(*is, `"losers": null`) }}})
+
+	// forgotten is what becomes of a round of its own of which no child lives.
+	forgotten = rules{"graphs": null.as("without that round")}
 
 	past   = columns{"deadline": `'2026-01-02 03:04:05.678Z'`}
 	expire = func(s *scene) { s.requireExpired(s.id) }

@@ -43,7 +43,7 @@ var known = []string{
 	"correlation_key", "correlation_scope", "correlation_guard",
 	"round", "children_pending", "dropped", "parent_id", "parent_round", "joined", "depth", "inserted_at", "updated_at",
 	"deadline", "labels", "trace", "gate", "place", "seat", "run_gate", "run_place", "aside_step", "retain", "progress",
-	"join_round", "join_size", "join_done", "join_failed", "wake_done", "wake_failed", "wake_ended", "losers", "node",
+	"join_round", "join_size", "join_done", "join_failed", "wake_done", "wake_failed", "wake_ended", "losers", "graphs", "node",
 	"stream_most", "stream_nth", "stream_visit",
 }
 
@@ -125,7 +125,7 @@ func (b bench) allInOneBatch(all []*transition, scenes []*scene, slow bool) {
 	for i, x := range all {
 		scenes[i].t = b.t
 		e := scenes[i].entry(x)
-		if e.Keyed() && !slow {
+		if e.Keyed() && !slow || e.Commit.Graph != nil { // which is alone
 			continue
 		}
 		scenes[i].mark = together

@@ -54,10 +54,10 @@ var (
 // restartSQL lets rows run again, or wait. What had ended is reset as by retrySQL; what had not
 // keeps its pause and its deadline. A row that waits for children of its own waits for all of
 // them: the policy of its join, its timeout and the names of its signals are gone. Where these
-// children are nodes, the rest of them is cancelled once it does not wait any more, as of any
-// graph. joined is reset where the parent is to count the row again. A node at its first visit
-// counts anew what it waits for, and beside that the edges of its quorum, and has not begun: see
-// begun. If the commit that ended it got no answer, its worker takes that outcome for stale now.
+// children are nodes, what is left of them is cancelled once it has ended, as of any graph. joined
+// is reset where the parent is to count the row again. A node at its first visit counts anew what
+// it waits for, and beside that the edges of its quorum, and has not begun: see begun. If the
+// commit that ended it got no answer, its worker takes that outcome for stale now.
 // The caller has locked the rows, so SKIP LOCKED skips none, and the join by ctid is right, as in
 // cancelSQL.
 //
@@ -79,7 +79,8 @@ var restartSQL = named("restart", `UPDATE {s}.gen_durable g SET status = CASE WH
   wake_ended = CASE WHEN NOT u.round THEN g.wake_ended END, awaits = CASE WHEN NOT u.round THEN g.awaits END,
   timed_out = g.timed_out AND NOT u.round,
   losers = CASE WHEN NOT u.round THEN g.losers
-    ELSE nullif(array_remove(array_remove(g.losers, g.round), -g.round) || CASE WHEN u.graph THEN ARRAY[g.round] ELSE '{}' END, '{}') END,
+    ELSE nullif(array_remove(array_remove(g.losers, g.round), -g.round), '{}') END,
+  graphs = CASE WHEN u.round AND u.graph THEN array_append(array_remove(g.graphs, g.round), g.round) ELSE g.graphs END,
   eligible_at = CASE WHEN u.waits AND g.finished_at IS NULL THEN g.eligible_at ELSE (SELECT clock_timestamp()) END,
   updated_at = (SELECT clock_timestamp())
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::boolean[]) AS waits, unnest($3::int[]) AS pending, unnest($4::int[]) AS unmet,

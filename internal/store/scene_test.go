@@ -59,7 +59,7 @@ var usual = columns{
 	"correlation_scope": liveScope, "errors": `'[{"error": "old error"}]'`, "deadline": `now() + interval '1 day'`, "gate": `'gate/' || gen_random_uuid()`, "place": `4`,
 	"seat": `4`, "run_gate": `'run/' || gen_random_uuid()`, "run_place": `4`, "aside_step": `'there'`, "retain": `'{-1,-1,-1}'`, "progress": `'{"at": 1}'`,
 	"join_round": `8`, "join_size": `6`, "join_done": `3`, "join_failed": `2`, "wake_done": `4`, "wake_failed": `5`, "wake_ended": `6`,
-	"losers": `'{9}'`, "stream_most": `4`, "stream_nth": `70`, "stream_visit": `5`,
+	"losers": `'{9}'`, "graphs": `'{9}'`, "stream_most": `4`, "stream_nth": `70`, "stream_visit": `5`,
 }
 
 var noPlace = columns{"gate": `NULL`, "place": `NULL`, "seat": `NULL`}

@@ -23,18 +23,24 @@ import (
 //
 // losers is in the order of the rounds, and only the newest can be armed. So the first element
 // differs from the round that the row waits for exactly if an element is due.
+//
+// A graph is over when its root has ended, and only then, unless its join cancels the rest as well:
+// a root that goes on early may wait for the nodes again. So the rounds that are graphs are noted
+// in a column of their own, graphs, all of which are due while the root has ended. Here, too, no
+// statement makes them so, whatever it is that ends the root, and a Retry takes that back.
 
 // restDue is the condition that parent x has a due round: the predicate of gen_durable_losers.
-const restDue = `x.losers IS NOT NULL AND (x.status <> 'awaiting_children' OR x.losers[1] <> x.round)`
+const restDue = `(x.losers IS NOT NULL AND (x.status <> 'awaiting_children' OR x.losers[1] <> x.round)
+    OR x.graphs IS NOT NULL AND x.finished_at IS NOT NULL)`
 
 // dueRestSQL locks parents with due rounds, and returns these, with the parent's queue if it is
 // runnable: a claim passes over a row that is locked, and is to come again. $1 behind this id
 // $2 most parents
-var dueRestSQL = named("rest", `SELECT l.id, abs(r.round), CASE WHEN l.status = 'runnable' AND NOT l.paused THEN l.queue ELSE '' END FROM (
-  SELECT x.id, x.losers, x.round, x.status, x.paused, x.queue FROM {s}.gen_durable x WHERE `+restDue+` AND x.id > $1
+var dueRestSQL = named("rest", `SELECT l.id, r.round, CASE WHEN l.status = 'runnable' AND NOT l.paused THEN l.queue ELSE '' END FROM (
+  SELECT x.id, x.losers, x.graphs, x.round, x.status, x.paused, x.queue, x.finished_at FROM {s}.gen_durable x WHERE `+restDue+` AND x.id > $1
   ORDER BY x.id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) l
-CROSS JOIN LATERAL unnest(l.losers) AS r(round)
-WHERE l.status <> 'awaiting_children' OR r.round <> l.round
+CROSS JOIN LATERAL (SELECT abs(r.round) AS round FROM unnest(l.losers) AS r(round) WHERE l.status <> 'awaiting_children' OR r.round <> l.round
+  UNION SELECT r.round FROM unnest(l.graphs) AS r(round) WHERE l.finished_at IS NOT NULL) r
 ORDER BY l.id`)
 
 // retriedLoser is the condition that the child k was cancelled as a loser, and that an operator's
@@ -94,7 +100,8 @@ WHERE g.commit_id = $2::uuid`)
 // spawns by a commit that has its lock, and a later commit spawns for a later round. $1 parents
 // $2 rounds
 var forgetRestSQL = named("forget rest", `UPDATE {s}.gen_durable g SET losers = nullif(ARRAY(
-  SELECT l.round FROM unnest(g.losers) WITH ORDINALITY AS l(round, n) WHERE abs(l.round) <> ALL(d.rounds) ORDER BY l.n), '{}')
+  SELECT l.round FROM unnest(g.losers) WITH ORDINALITY AS l(round, n) WHERE abs(l.round) <> ALL(d.rounds) ORDER BY l.n), '{}'),
+  graphs = nullif(ARRAY(SELECT r.round FROM unnest(g.graphs) WITH ORDINALITY AS r(round, n) WHERE r.round <> ALL(d.rounds) ORDER BY r.n), '{}')
 FROM (SELECT u.parent, array_agg(u.round) AS rounds FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
   WHERE NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = u.parent AND abs(k.parent_round) = u.round AND k.finished_at IS NULL
     AND NOT `+retriedLoser+` OFFSET 0)

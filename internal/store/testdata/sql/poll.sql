@@ -32,5 +32,6 @@ SELECT NULL, (SELECT (extract(epoch FROM g.await_deadline - (SELECT clock_timest
   (SELECT true FROM "gendurable".gen_durable x WHERE x.deadline <= (SELECT now FROM c) AND x.finished_at IS NULL AND coalesce(x.status <> 'executing', false) ORDER BY x.deadline LIMIT 1) IS NOT NULL,
   (SELECT true FROM "gendurable".gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 4
    ORDER BY g.queue, g.fsm, g.fsm_version, g.aside_step LIMIT 1) IS NOT NULL,
-  (SELECT true FROM "gendurable".gen_durable x WHERE x.losers IS NOT NULL AND (x.status <> 'awaiting_children' OR x.losers[1] <> x.round) ORDER BY x.id LIMIT 1) IS NOT NULL,
+  (SELECT true FROM "gendurable".gen_durable x WHERE (x.losers IS NOT NULL AND (x.status <> 'awaiting_children' OR x.losers[1] <> x.round)
+    OR x.graphs IS NOT NULL AND x.finished_at IS NOT NULL) ORDER BY x.id LIMIT 1) IS NOT NULL,
   (SELECT true FROM "gendurable".gen_durable x WHERE x.status = 'runnable' AND NOT x.paused AND x.pick_lane = 5 ORDER BY x.id LIMIT 1) IS NOT NULL

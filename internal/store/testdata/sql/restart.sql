@@ -12,7 +12,8 @@ UPDATE "gendurable".gen_durable g SET status = CASE WHEN u.waits THEN 'awaiting_
   wake_ended = CASE WHEN NOT u.round THEN g.wake_ended END, awaits = CASE WHEN NOT u.round THEN g.awaits END,
   timed_out = g.timed_out AND NOT u.round,
   losers = CASE WHEN NOT u.round THEN g.losers
-    ELSE nullif(array_remove(array_remove(g.losers, g.round), -g.round) || CASE WHEN u.graph THEN ARRAY[g.round] ELSE '{}' END, '{}') END,
+    ELSE nullif(array_remove(array_remove(g.losers, g.round), -g.round), '{}') END,
+  graphs = CASE WHEN u.round AND u.graph THEN array_append(array_remove(g.graphs, g.round), g.round) ELSE g.graphs END,
   eligible_at = CASE WHEN u.waits AND g.finished_at IS NULL THEN g.eligible_at ELSE (SELECT clock_timestamp()) END,
   updated_at = (SELECT clock_timestamp())
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::boolean[]) AS waits, unnest($3::int[]) AS pending, unnest($4::int[]) AS unmet,
