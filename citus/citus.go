@@ -48,11 +48,11 @@ func Owner(ctx context.Context, meta Querier, schema string) (host string, port 
 	return host, port, nil
 }
 
-// Follow makes each new connection of a pool lead to the node that owns the schema at that time. It
-// looks the owner up by meta, another pool, which may lead to any node; prefer the coordinator,
-// which learns of a failover first. Each schema needs a pool of its own. When the engine finds that
-// the schema has moved, it closes the pool's connections. Of the address in config only user,
-// password and database are used.
+// Follow makes each new connection of a pool lead to the node that owns the schema at that time.
+// It looks the owner up by meta, another pool, which may lead to any node; prefer the coordinator,
+// which learns of a failover first. Each schema needs its own pool. When the engine finds that the
+// schema has moved, it closes the pool's connections. Of the address in config only user, password
+// and database are used.
 func Follow(config *pgxpool.Config, meta *pgxpool.Pool, schema string) {
 	before := config.BeforeConnect
 	config.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {

@@ -35,7 +35,7 @@ func TestMigrationsApplyToADistributedSchema(t *testing.T) {
 	require.NoError(t, migrations.Check(t.Context(), pool, ""))
 	distribute(t, pool) // again: it changes nothing
 
-	// What has been there before, and what is new, is on the shards, and drawn behind the epoch.
+	// Old rows and new ones are on the shards, and drawn behind the epoch.
 	_, port, err := citus.Owner(t.Context(), pool, migrations.DefaultSchema)
 	require.NoError(t, err)
 	for _, node := range nodes.Workers {
@@ -80,7 +80,7 @@ func distribute(t *testing.T, pool *pgxpool.Pool) {
 	require.NoError(t, citus.Distribute(t.Context(), conn.Conn(), migrations.DefaultSchema))
 }
 
-// TestWhatCannotMoveOnCitus has each reason, and that a schema is where it is to be.
+// TestWhatCannotMoveOnCitus has each reason, and that a schema is on its node.
 func TestWhatCannotMoveOnCitus(t *testing.T) {
 	t.Parallel()
 	d := pgtest.Distribute(t)

@@ -47,8 +47,8 @@ func Distribute(ctx context.Context, coordinator Querier, schema string) error {
 // old name and without the epoch, fails. The function that draws is created first as a stub, since
 // the defaults call it, and gets its body afterwards (drawSQL).
 //
-// The next entrance begins a new epoch in any case: workers draw from new sequences when the schema
-// is distributed again, and the coordinator has drawn ids of its own before the first distribution.
+// The next entrance begins a new epoch in any case: workers draw from new sequences when the
+// schema is distributed again, and the coordinator has drawn ids before the first distribution.
 // The first epoch begins beyond those.
 const distributeSQL = `DO $do$
 DECLARE c record; sequence text; last bigint; ids bigint := 0; said text; at integer;
@@ -88,11 +88,10 @@ END $do$`
 // constant, only one branch is left. The sequences of workers have ranges that begin at multiples
 // of 2^48, so the low 40 bits begin at 1.
 //
-// The bounds of an epoch are those of a domain: a cast to it costs next to nothing, whereas a
-// function that is called for each id makes an insert 1.4 times as dear. The check of the domain
-// calls a function only to refuse a number, with an error that says what to do. An expression in
-// gen_durable_draw could not do that: Citus evaluates every part of an expression when it plans an
-// INSERT itself.
+// A domain bounds an epoch: a cast to it costs next to nothing, whereas a function that is called
+// for each id makes an insert 1.4 times as dear. The check of the domain calls a function only to
+// refuse a number, with an error that says what to do. An expression in gen_durable_draw could not
+// do that: Citus evaluates every part of an expression when it plans an INSERT itself.
 const drawSQL = `DO $do$
 BEGIN
   CREATE OR REPLACE FUNCTION {s}.gen_durable_refuse(n bigint) RETURNS boolean LANGUAGE plpgsql AS $f$
@@ -114,12 +113,12 @@ END $do$`
 
 // enterSQL creates the function that begins each transaction of an engine: see
 // internal/store/shards.go. It takes the lock that Citus' own writers take, ShareLock on the
-// schema's shards. Each statement of a volatile function has a snapshot of its own, so the function
+// schema's shards. Each statement of a volatile function has its own snapshot, so the function
 // reads the placement as it is under the lock.
 //
 // The first transactions after a move all find the group of another node in the table. One of them
 // updates the row; the others wait for the row, find nothing left to update, and read the new
-// epoch. Beyond epoch 1,023 the ids of one place would run into those of the next.
+// epoch. Beyond epoch 1,023 the ids of one place would run into the next place's.
 const enterSQL = `DO $do$
 DECLARE shard bigint; home bigint;
 BEGIN

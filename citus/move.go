@@ -18,8 +18,7 @@ import (
 var (
 	// ErrCoordinator is returned by [Move] if its pool does not lead to the coordinator.
 	ErrCoordinator = errors.New("gendurable: only the coordinator of Citus moves schemas")
-	// ErrNode is returned by [Move] if the address is not that of an active worker which may have
-	// shards.
+	// ErrNode is returned by [Move] if the address names no active worker that may have shards.
 	ErrNode = errors.New("gendurable: Citus has no such worker")
 	// ErrEpochs is returned by [Move] for a place of a cluster that has begun [MaxEpoch] epochs, as
 	// many as its ids can carry.
@@ -59,7 +58,7 @@ type Progress struct {
 // The move happens as a whole or not at all. After an error of the connection, [Owner] says which
 // of the two.
 //
-// Errors: ErrNotDistributed, ErrCoordinator, ErrNode, ErrEpochs, and those of Citus.
+// Errors: ErrNotDistributed, ErrCoordinator, ErrNode, ErrEpochs, and Citus' errors.
 func Move(ctx context.Context, coordinator *pgxpool.Pool, schema, host string, port uint16, o MoveOptions) error {
 	failed := func(err error) error {
 		if err != nil {
@@ -93,9 +92,9 @@ func Move(ctx context.Context, coordinator *pgxpool.Pool, schema, host string, p
 	}
 }
 
-// passes reports whether the same move may succeed soon. These errors of Citus have no code of
-// their own: that it could not delete tables of an earlier move, for which it has waited a second,
-// and that it could not lock the tables.
+// passes reports whether the same move may succeed soon. These errors of Citus have no specific
+// code: that it could not delete tables of an earlier move, for which it has waited a second, and
+// that it could not lock the tables.
 func passes(err error) bool {
 	return strings.Contains(err.Error(), "leftover from the previous move could not be cleaned up") ||
 		strings.Contains(err.Error(), "could not acquire the lock required to move")

@@ -144,8 +144,8 @@ func (a *Admin) PauseQueue(ctx context.Context, queue string, options ...engine.
 	})
 }
 
-// ResumeQueue is [engine.Admin.ResumeQueue] at all places, and reports whether it changed any. Its
-// errors are those of PauseQueue.
+// ResumeQueue is [engine.Admin.ResumeQueue] at all places, and reports whether it changed any. It
+// returns the errors of PauseQueue.
 func (a *Admin) ResumeQueue(ctx context.Context, queue string, options ...engine.VerbOption) (changed bool, err error) {
 	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) {
 		return at.ResumeQueue(ctx, queue, options...)

@@ -161,7 +161,7 @@ func TestCheckOfSchemas(t *testing.T) {
 	s.restore(3)
 }
 
-// What somebody has inserted past the cluster.
+// Rows that were inserted past the cluster.
 func TestCheckOfStrays(t *testing.T) {
 	t.Parallel()
 	s := initialised(t, 2)
@@ -186,7 +186,7 @@ func TestCheckOfStrays(t *testing.T) {
 	require.False(t, f.Warning)
 }
 
-// What each place has of its own, and most have alike.
+// Settings that each place has, and most places have alike.
 func TestCheckOfWhatDiffers(t *testing.T) {
 	t.Parallel()
 	s := initialised(t, 3)

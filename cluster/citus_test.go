@@ -195,7 +195,7 @@ func TestAPlainPlaceIsDistributedOnCitus(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "A paid", result)
 
-	// One that has had ids of its own is no other place.
+	// A place that has drawn its own ids is no other place.
 	used := newOnCitus(t, 2, 2)
 	plain, err := engine.New(engine.Config{Pool: used.places[1].Pool, Schema: "place_1"})
 	require.NoError(t, err)

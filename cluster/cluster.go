@@ -3,9 +3,9 @@
 //
 // Each place is a whole engine, and keeps all promises for its own instances. No promise spans two
 // places: an instance, its children, its inbox and its keys are at one place. [PlaceOf] computes
-// the place of a spec from its correlation key; where it has none, from its partition key; where it
-// has none either, from the key of its window. Specs without any key go to the places in turn. A
-// child is at the place of its parent. The id of an instance carries its place.
+// the place of a spec from its correlation key; without one, from its partition key; without
+// either, from the key of its window. Specs without any key go to the places in turn. A child is
+// at the place of its parent. The id of an instance carries its place.
 //
 // [Init] fixes the number of places, before the first insert: choose at least four times as many as
 // there will ever be servers. To use a further server, move schemas to it.
@@ -38,7 +38,7 @@ const DefaultPatience = 5 * time.Second
 
 // Place is the schema of one engine. Give one Pool to all places on the same server: the places
 // then share its connections, poll in one round trip, and send their heartbeats on one connection,
-// as engines with one [engine.Company] do. A place that Citus distributes has a Pool of its own
+// as engines with one [engine.Company] do. A place that Citus distributes has a separate Pool
 // (citus.Follow). Such places poll in one round trip for each node.
 type Place struct {
 	// Pool is like the Pool of engine.Config.
@@ -77,10 +77,10 @@ type Config struct {
 	// hold at each place by itself: with a Concurrency of 10 and 4 places, up to 40 steps of a
 	// queue run at once. Each of its Schedules runs at the place of its name.
 	Engine engine.Config
-	// Each may change the Config of one place before its engine is made, e.g. to give a larger
-	// server more Concurrency, or a place hooks of its own. It must leave Codec, Machines and
-	// Schedules alike at all places, and must not change Pool, Driver, Schema and Company. Nil:
-	// every place has Engine as it is.
+	// Each may change the Config of one place before its engine is made, e.g. to give a larger server
+	// more Concurrency, or a place its own hooks. It must leave Codec, Machines and Schedules alike
+	// at all places, and must not change Pool, Driver, Schema and Company. Nil: every place has
+	// Engine as it is.
 	Each func(place int, c *engine.Config)
 	// Patience is how long Start, and calls that ask all places, wait for a place that does not
 	// answer. An insert without a key goes on to another place after this time. Zero means 5 s.
@@ -163,7 +163,7 @@ func New(config Config) (*Cluster, error) {
 	return c, nil
 }
 
-// change lets a host change the Config of one place without changing those of the others.
+// change lets a host change the Config of one place without changing the others.
 func change(each func(int, *engine.Config), place int, own *engine.Config) error {
 	if each == nil {
 		return nil

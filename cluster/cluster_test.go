@@ -56,7 +56,7 @@ func definitions() []fsm.Definition {
 	}
 }
 
-// servers are databases, each as if it were a server of its own, that can be cut off.
+// servers are databases, each as if it were a separate server, that can be cut off.
 type servers struct {
 	urls   []string // past the cut
 	pools  []*pgxpool.Pool
@@ -118,8 +118,8 @@ func newServers(t *testing.T, n int) *servers {
 	return s
 }
 
-// cutOff breaks all connections to a server, and lets none begin. The pools know at once: of a
-// request on a broken connection nobody would know what became of it.
+// cutOff breaks all connections to a server, and lets none begin. The pools know at once: the fate
+// of a request on a broken connection would be unknown.
 func (s *servers) cutOff(all ...int) {
 	defer func() {
 		for _, i := range all {
@@ -520,7 +520,7 @@ func TestSchedulesAreAtTheirPlace(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, changed)
 	}
-	// One fires by itself, too: its instance's key has no place of its own.
+	// One fires by itself, too: its instance's key decides no place.
 	place := c.PlaceOf(names[0])
 	fired := engine.Query{Filter: engine.Filter{KeyPrefix: "schedule:" + names[0] + ":2"}}
 	for ctx := within(t); ; {

@@ -40,7 +40,7 @@ func echo(t *testing.T, c *cluster.Cluster, place, n int) {
 }
 
 // Places of one pool share what they do while idle. One that comes late joins them; one that is
-// stopped, or paused, keeps nobody.
+// stopped, or paused, does not hold up the others.
 func TestPlacesOfOnePool(t *testing.T) {
 	t.Parallel()
 	if pgtest.IsDistributed() {

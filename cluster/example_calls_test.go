@@ -28,7 +28,7 @@ func twoPlaces(config engine.Config) (c *cluster.Cluster, closing func()) {
 	}
 }
 
-// Each spec goes to the place of its key, and has a result of its own.
+// Each spec goes to the place of its key, and has its own result.
 func ExampleCluster_InsertMany() {
 	c, closing := twoPlaces(engine.Config{})
 	defer closing()

@@ -29,7 +29,7 @@ func ExampleAdmin_Bulk() {
 	// cancelled 2 <nil>
 }
 
-// A page has instances of several places; the next one begins where it ends at each of them.
+// A page has instances of several places; the next one begins behind it at each of them.
 func ExampleCluster_List() {
 	c, closing := twoPlaces(engine.Config{})
 	defer closing()

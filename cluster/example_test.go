@@ -46,7 +46,7 @@ func Example() {
 	// hello bob at place 1
 }
 
-// What is wrong across the places, as gendurable cluster check finds it.
+// The faults across the places, as gendurable cluster check finds them.
 func ExampleCluster_Check() {
 	ctx := context.Background()
 	north, closeNorth := server()
@@ -110,7 +110,7 @@ func ExampleCluster_Engine() {
 	// Output: greet-bob at place 1
 }
 
-// What is between braces decides alone.
+// The part between braces decides alone.
 func ExamplePlaceOf() {
 	fmt.Println(cluster.PlaceOf("order-17", 8), cluster.PlaceOf("item-3{order-17}", 8), cluster.PlaceOf("item-3", 8))
 	// Output: 5 5 2

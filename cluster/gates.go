@@ -9,8 +9,8 @@ import (
 )
 
 // Each place has its own gates: a claim at one place does not see the claims at another. So a gate
-// that is set at all places bounds each of them separately. It bounds them together only for what
-// is at one place as a whole, e.g. for a customer whose keys have the customer as their tag.
+// that is set at all places bounds each of them separately. It bounds them together only if all of
+// them are at one place, e.g. for a customer whose keys have the customer as their tag.
 
 // SetGate is [engine.Admin.SetGate] at all places, and reports whether it changed any. Each place
 // applies the bounds of the gate to its own instances: where these are spread over all places, up
@@ -23,24 +23,24 @@ func (a *Admin) SetGate(ctx context.Context, g engine.Gate, options ...engine.Ve
 	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) { return at.SetGate(ctx, g, options...) })
 }
 
-// DropGate is [engine.Admin.DropGate] at all places. Its errors are those of SetGate.
+// DropGate is [engine.Admin.DropGate] at all places. It returns the errors of SetGate.
 func (a *Admin) DropGate(ctx context.Context, name string, options ...engine.VerbOption) (changed bool, err error) {
 	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) { return at.DropGate(ctx, name, options...) })
 }
 
-// CloseGate is [engine.Admin.CloseGate] at all places. Its errors are those of SetGate.
+// CloseGate is [engine.Admin.CloseGate] at all places. It returns the errors of SetGate.
 func (a *Admin) CloseGate(ctx context.Context, key string, until time.Time, options ...engine.VerbOption) (changed bool, err error) {
 	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) {
 		return at.CloseGate(ctx, key, until, options...)
 	})
 }
 
-// OpenGate is [engine.Admin.OpenGate] at all places. Its errors are those of SetGate.
+// OpenGate is [engine.Admin.OpenGate] at all places. It returns the errors of SetGate.
 func (a *Admin) OpenGate(ctx context.Context, key string, options ...engine.VerbOption) (changed bool, err error) {
 	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) { return at.OpenGate(ctx, key, options...) })
 }
 
-// SetGateWeight is [engine.Admin.SetGateWeight] at all places. Its errors are those of SetGate.
+// SetGateWeight is [engine.Admin.SetGateWeight] at all places. It returns the errors of SetGate.
 func (a *Admin) SetGateWeight(ctx context.Context, key string, weight int, options ...engine.VerbOption) (changed bool, err error) {
 	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) {
 		return at.SetGateWeight(ctx, key, weight, options...)

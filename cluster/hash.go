@@ -12,7 +12,7 @@ const (
 	// MaxPlaces bounds the number of places. It keeps all ids below 2^53, so that JavaScript, and
 	// JSON readers that use its numbers, hold every id exactly.
 	MaxPlaces = 1 << 9
-	// idBits are the bits of an id below those of its place.
+	// idBits is the number of an id's bits below its place's.
 	idBits = 44
 )
 

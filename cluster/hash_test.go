@@ -12,8 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// These places never change: what is stored in clusters is found by them. They were computed by
-// another program, in Python.
+// These places never change: instances that clusters have stored are found by them. They were
+// computed by another program, in Python.
 func TestPlacesOfKeysAreForEver(t *testing.T) {
 	t.Parallel()
 	order, ada := [3]int{1, 5, 349}, [3]int{1, 7, 343}

@@ -13,7 +13,7 @@ import (
 // it is, and returns its id. For a spec without keys Insert goes on to the next place when one has
 // not answered within Patience and has done nothing.
 //
-// Errors: those of [engine.Engine.Insert], within a *[PlaceError]; a *[engine.SpecError] that
+// Errors: the errors of [engine.Engine.Insert], within a *[PlaceError]; a *[engine.SpecError] that
 // wraps ErrElsewhere if the keys belong to different places.
 func (c *Cluster) Insert(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
 	at, err := placed(spec, 0, len(c.places))

@@ -111,7 +111,7 @@ func (c *Cluster) list(ctx context.Context, q engine.Query, without []*PlaceErro
 	if m.limit == 0 {
 		m.limit = fsm.DefaultLimit
 	}
-	// Each place is likely to have its share of the page. Where it has more, its next page is read.
+	// Each place is likely to have its share of the page. If it has more, its next page is read.
 	if places := len(c.places); m.limit > 0 && m.limit <= fsm.MaxLimit {
 		m.query.Limit = min(m.limit, 2*m.limit/places+shareLeast) //nolint:mnd // twice its share
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Whatever is inserted meanwhile, each instance of before comes once, and in the order of the
-// insertions. The databases have one clock here.
+// Each instance of before comes once, in the order of the insertions, although others are inserted
+// meanwhile. The databases have one clock here.
 func TestListsAreMergedInOrder(t *testing.T) {
 	t.Parallel()
 	c := open(t, initialised(t, 3).places)
@@ -138,7 +138,7 @@ func TestPagesOfAllPlaces(t *testing.T) {
 	}
 }
 
-// A list of some places goes on with the others where it left them.
+// A list of some places resumes the others behind their last row.
 func TestListAtSomePlaces(t *testing.T) {
 	t.Parallel()
 	s := initialised(t, 3)

@@ -14,7 +14,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// moveScript is that of the guide. It is run between a stop of all processes and their next start.
+// moveScript is the guide's script. It is run between a stop of all processes and their next
+// start.
 const moveScript = `set -eo pipefail
 pg_dump --schema place_1 "$NORTH" | psql --quiet --set ON_ERROR_STOP=1 --single-transaction "$SOUTH"
 psql --quiet "$NORTH" --command 'ALTER SCHEMA place_1 RENAME TO place_1_moved'`
@@ -68,7 +69,7 @@ func TestAPlaceMovesToAnotherServer(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, id+fsm.ID(1), next)
 
-	// Whoever still has the old address finds nothing to work on.
+	// A process that still has the old address finds nothing to work on.
 	stale := open(t, before)
 	fault(t, stale.Check(t.Context()), cluster.FaultSchema, 1)
 	_, err = stale.Insert(t.Context(), ticket.New("C").Key(key))

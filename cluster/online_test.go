@@ -19,7 +19,7 @@ import (
 	"github.com/gendurable/gendurable/migrate"
 )
 
-// onlineScript is that of the guide. It is run while processes work at the place.
+// onlineScript is the guide's script. It is run while processes work at the place.
 const onlineScript = `set -eo pipefail
 sql() { psql --quiet --no-align --tuples-only --set ON_ERROR_STOP=1 "$@"; }
 pg_dump --schema place_1 --schema-only "$NORTH" | sql --single-transaction "$SOUTH"
@@ -90,7 +90,7 @@ func TestAPlaceMovesWhileOthersWork(t *testing.T) {
 	}
 	require.NoError(t, cluster.Init(t.Context(), before))
 
-	// What executes when the place goes has to wait for its lease.
+	// Instances that execute when the place goes have to wait for their leases.
 	shortly := func(c *cluster.Config) {
 		c.Engine.Lease, c.Engine.Heartbeat, c.Engine.Reap = 3*time.Second, time.Second, 300*time.Millisecond
 		c.Engine.DrainTimeout, c.Engine.DrainGrace = time.Second, time.Second

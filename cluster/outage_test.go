@@ -86,8 +86,7 @@ func TestAPlaceThatComesBackWrong(t *testing.T) {
 	until(t, func() bool { return len(c.Pending()) == 0 })
 }
 
-// Two places are cut off while they work. What does not concern them goes on, and afterwards so do
-// they.
+// Two places are cut off while they work. Other work goes on, and afterwards so do they.
 func TestPlacesThatGoDownLater(t *testing.T) {
 	t.Parallel()
 	s := initialised(t, 4)
@@ -124,7 +123,7 @@ func TestPlacesThatGoDownLater(t *testing.T) {
 		require.Contains(t, []int{1, 3}, cluster.PlaceOfID(id))
 	}
 
-	// What asks all places says which it lacks.
+	// A call to all places names the places that it lacks.
 	page, err := c.List(t.Context(), engine.Query{})
 	lacking := cluster.PlaceErrors(err)
 	require.Len(t, lacking, 2)
@@ -250,7 +249,7 @@ func TestInsertManySaysWhatBecameOfEach(t *testing.T) {
 		require.Equal(t, i%3 != 1, one.Duplicate)
 	}
 
-	// What is wrong with a spec refuses its part, by its index in the whole.
+	// A fault of a spec refuses its part, by its index in the whole.
 	more := []fsm.Spec{ticket.New("").Key(keyOf(0, 3, 100)), ticket.New("").Key(keyOf(1, 3, 100)), ticket.New("").Key(keyOf(1, 3, 101)).Priority(1 << 20)}
 	done, err = c.InsertMany(t.Context(), more)
 	require.ErrorContains(t, err, "spec 2: priority")

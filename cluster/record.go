@@ -18,10 +18,10 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// A place is recorded at the sequence of its ids. The sequence has the bounds of the place, so that
-// Postgres never gives an id of another place. Its comment says which place it is, of how many, and
-// of which cluster. Dumps and replicas include both, and plain engines need no further table
-// (decision D71). Where Citus distributes the schema, each node has sequences of its own, so the
+// A place is recorded at the sequence of its ids. The sequence has the bounds of the place, so
+// that Postgres never gives an id of another place. Its comment says which place it is, of how
+// many, and of which cluster. Dumps and replicas include both, and plain engines need no further
+// table (decision D71). If Citus distributes the schema, each node has its own sequences, so the
 // record is in the table that every transaction reads at its beginning (record_citus.go).
 
 // record is the content of the comment.
@@ -185,11 +185,11 @@ func isRecord(err error) bool {
 	return ok && strings.HasPrefix(e.Code, "42") // e.g. no rights
 }
 
-// Init makes migrated schemas the places of a cluster. It gives each place a range of ids of its
-// own, and records there which place it is, of how many. It needs the rights of the tables' owner,
-// and has to run once, before the first start. Running it again changes nothing; run it again after
-// an error, e.g. when a place was down. The pool of a place that Citus distributes has to lead to
-// the schema's owner: see package citus.
+// Init makes migrated schemas the places of a cluster. It gives each place its own range of ids,
+// and records there which place it is, of how many. It needs the rights of the tables' owner, and
+// has to run once, before the first start. Running it again changes nothing; run it again after an
+// error, e.g. when a place was down. The pool of a place that Citus distributes has to lead to the
+// schema's owner: see package citus.
 //
 // Place 0 may be a schema that a plain engine has used; its instances keep their ids. Live
 // instances with keys, and schedules, must belong to place 0 by their keys and names: see

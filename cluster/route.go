@@ -48,7 +48,7 @@ func placings(spec fsm.Spec) []placing {
 }
 
 // placed returns the place of a spec by its keys, or -1 if it has none. All keys of a spec must
-// belong to one place, since each key is guarded by the tables of its own place only.
+// belong to one place, since only the tables of its own place guard a key.
 //
 // Errors: a *[engine.SpecError] that wraps ErrElsewhere.
 func placed(spec fsm.Spec, index, places int) (int, error) {
@@ -179,8 +179,7 @@ type answer[T any] struct {
 }
 
 // each calls a verb at several places side by side, and returns their answers in the order of the
-// places. Each has Patience. Where the input is wrong, the error says so as that of one engine
-// would.
+// places. Each has Patience. For wrong input the error is the same as with one engine.
 func each[T any](ctx context.Context, c *Cluster, places []*place, verb func(context.Context, *place) (T, error)) ([]answer[T], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()

@@ -153,7 +153,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 // flushTime is the time that Run gives the commits after the last step.
 const flushTime = 10 * time.Second
 
-// Run starts the cluster, waits until ctx ends, and stops it with a context of its own, as
+// Run starts the cluster, waits until ctx ends, and stops it with a new context, as
 // [engine.Engine.Run] does for one engine.
 func (c *Cluster) Run(ctx context.Context) error {
 	if err := c.Start(ctx); err != nil {

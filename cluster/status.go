@@ -42,8 +42,7 @@ type PlaceStatus struct {
 	Counts map[fsm.Status]int64 `json:"counts"` // instances by status, with a zero where there are none; nil: not counted
 
 	// Wrong says what is wrong: the place was not reached, was not read or counted to the end, or
-	// cannot work because its schema is not current or its record is not that of this place of this
-	// cluster.
+	// cannot work because its schema is not current or its record names another place or cluster.
 	Wrong []*PlaceError `json:"wrong"`
 
 	load   *engine.Load

@@ -102,7 +102,7 @@ func TestGraphRuns(t *testing.T) {
 	}
 }
 
-// What is wrong with a graph engine.New says, each with its field.
+// engine.New reports each fault of a graph, with its field.
 func TestFaultsOfDeclaredGraphs(t *testing.T) {
 	t.Parallel()
 	same := func(_ context.Context, s string) (string, error) { return s, nil }
@@ -319,7 +319,7 @@ func TestQuorumsOfNodesAndPieces(t *testing.T) {
 	}
 }
 
-// A decision point adds prepared nodes, and what waits for them converges on exactly those.
+// A decision point adds prepared nodes, and the nodes behind converge on exactly those.
 func TestDecisionPoints(t *testing.T) {
 	t.Parallel()
 	g := dag.New(night)

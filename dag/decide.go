@@ -19,8 +19,8 @@ type Branch[A, B any] struct {
 	labels  func(s fsm.Spec, labels map[string]string) fsm.Spec
 }
 
-// Prepare declares nodes that a [Decide] may add. Each of them runs f with an argument of its own,
-// and has the result of f. Their machine is named after the graph and the branch: "graph.branch".
+// Prepare declares nodes that a [Decide] may add. Each of them runs f with its own argument, and
+// has the result of f. Their machine is named after the graph and the branch: "graph.branch".
 func Prepare[I, R, A, B any](g *Graph[I, R], name string, f func(context.Context, A) (B, error), opts ...Option) *Branch[A, B] {
 	o := collect(opts)
 	g.named(name)
@@ -76,7 +76,7 @@ func (b *Branch[A, B]) Add(to *Adder, argument A) {
 
 func prefix(node, branch string) string { return node + "." + branch + "." }
 
-// Decide adds a decision point: a node like that of [Do], which may add prepared nodes to the graph
+// Decide adds a decision point: a node as [Do] makes it, which may add prepared nodes to the graph
 // by [Branch.Add]. The commit of its result adds all of them, or none. The graph waits for them;
 // [Added] lets a node wait for them, too.
 func Decide[I, R, A, B any](g *Graph[I, R], name string, a Value[A], f func(context.Context, A, *Adder) (B, error), opts ...Option) Value[B] {

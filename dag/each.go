@@ -7,10 +7,10 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Each adds a node that runs f once for each element of a list, side by side. Each run is an
-// instance of its own, a child of the node, of the machine "graph.node.piece". The node's result
-// has their results, in the order of the list; the node fails if one of them does. The list may be
-// as long as Limits.Children allows. For an empty list the result is empty.
+// Each adds a node that runs f once for each element of a list, side by side. Each run is a
+// separate instance, a child of the node, of the machine "graph.node.piece". The node's result has
+// their results, in the order of the list; the node fails if one of them does. The list may be as
+// long as Limits.Children allows. For an empty list the result is empty.
 func Each[I, R, A, B any](g *Graph[I, R], name string, list Value[[]A], f func(context.Context, A) (B, error), opts ...Option) Value[[]B] {
 	return spread(g, name, list, f, func(j *fsm.ChildrenOutcome, _ int) *fsm.ChildrenOutcome { return j }, opts,
 		func(pieces []fsm.Child[B]) ([]B, error) {
@@ -40,10 +40,10 @@ type Piece[T any] struct {
 	Error  string     `json:"error,omitempty"`
 }
 
-// Some is [Each] with a join of its own: join calls the methods of [fsm.ChildrenOutcome] that
-// decide when the node goes on, such as Quorum, Race, FailFast, Timeout and CancelRest; n is the
-// length of the list. So the pieces need not all be done. The result says what became of each, in
-// the order of the list, and the node that takes it decides what follows. [Results] returns the
+// Some is [Each] with its own join: join calls the methods of [fsm.ChildrenOutcome] that decide
+// when the node goes on, such as Quorum, Race, FailFast, Timeout and CancelRest; n is the length
+// of the list. So the pieces need not all be done. The result says what became of each, in the
+// order of the list, and the node that takes it decides what follows. [Results] returns the
 // results of those that are done.
 func Some[I, R, A, B any](g *Graph[I, R], name string, list Value[[]A], f func(context.Context, A) (B, error),
 	join func(j *fsm.ChildrenOutcome, n int) *fsm.ChildrenOutcome, opts ...Option,

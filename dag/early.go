@@ -10,10 +10,10 @@ import (
 )
 
 // CancelRest ends an instance of the graph as soon as the value of [Graph.Return] is there, with
-// that value: an answer of k of n, say. What has not ended by then is cancelled, as by
-// [fsm.ChildrenOutcome.CancelRest], with all that it has spawned. If the value can not be there any
-// more, the graph goes on as without CancelRest: what reports or undoes a failure runs. It returns
-// the graph.
+// that value: an answer of k of n, say. Nodes that have not ended by then are cancelled, as by
+// [fsm.ChildrenOutcome.CancelRest], with everything they have spawned. If the value can not be
+// there any more, the graph goes on as without CancelRest: nodes that report or undo a failure
+// run. It returns the graph.
 //
 // The instance wakes when as many nodes are done as the value needs at least; if it is not there
 // then, the instance waits for those that are still missing. Each time it reads the nodes that have
@@ -30,7 +30,7 @@ func (g *Graph[I, R]) CancelRest() *Graph[I, R] {
 // cancelled from the commit on that leads here.
 const stepReturn = "return"
 
-// statuses are those of a graph's nodes, by name.
+// statuses has the status of each node of a graph, by name.
 type statuses map[string]fsm.Status
 
 func statusesOf(nodes []fsm.Child[json.RawMessage]) (at statuses, left int) {
@@ -58,9 +58,9 @@ func (g *Graph[I, R]) goOn(v *fsm.Visit[I, R], p part) fsm.Outcome {
 	return g.wait(v.Rejoin(stepEnd, v.State), p, at, left)
 }
 
-// wait lets a graph go on when a value may be there. More nodes than those that are left are
-// lacking where one of them has failed; an operator may still restart it. Where each end counts,
-// that of a node that is skipped does, too: the value may look at it.
+// wait lets a graph go on when a value may be there. More nodes than are left are lacking if one
+// of them has failed; an operator may still restart it. If each end counts, the end of a skipped
+// node does, too: the value may look at it.
 func (g *Graph[I, R]) wait(j *fsm.ChildrenOutcome, p part, at statuses, left int) *fsm.ChildrenOutcome {
 	if n := min(g.lacking(p, at), left); n > 0 {
 		return j.Quorum(n)

@@ -29,8 +29,8 @@ var (
 	people  = []string{"ada", "bob", "cy", "dee", "eve"}
 )
 
-// approval asks five people, and is there with the second who agrees. What is behind the value, and
-// what reports that it cannot be, stand beside it.
+// approval asks five people, and is there with the second who agrees. Nodes behind the value, and
+// nodes that report that it cannot be, stand beside it.
 func approval() []fsm.Definition {
 	g := dag.New(review).CancelRest()
 	var asked []dag.Value[string]
@@ -125,7 +125,7 @@ func TestAGraphWithoutItsValueGoesOn(t *testing.T) {
 	require.Equal(t, fsm.StatusDone, graph.Nodes[len(graph.Nodes)-1].Status, "the refusal was reported")
 }
 
-// What has failed runs again, and the value is there after all: while the graph waits for others,
+// Failed nodes run again, and the value is there after all: while the graph waits for others,
 // which are cancelled then, and after it has failed.
 func TestAGraphThatEndsEarlyIsRestarted(t *testing.T) {
 	t.Parallel()
@@ -189,7 +189,7 @@ func TestAGraphThatEndsEarlyIsCancelled(t *testing.T) {
 	}
 }
 
-// Of a value whose nodes nobody can count ahead each end is looked at.
+// If the nodes of a value cannot be counted ahead, each end is looked at.
 func TestAGraphEndsWithWhatWasAdded(t *testing.T) {
 	t.Parallel()
 	g := dag.New(night).CancelRest()

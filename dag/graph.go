@@ -11,8 +11,8 @@ import (
 )
 
 // Graph is a graph that is being declared: the functions of this package add nodes to it, and
-// [Graph.Return] makes machines of it. I is the type of its input, R that of its result. It is not
-// safe for concurrent use.
+// [Graph.Return] makes machines of it. I is the type of its input, R the type of its result. It is
+// not safe for concurrent use.
 type Graph[I, R any] struct {
 	machine  fsm.Machine[I, R]
 	nodes    []*node[I]
@@ -35,7 +35,7 @@ type node[I any] struct {
 }
 
 // New begins the declaration of a graph. The state of the machine is the input of the graph, and
-// its result that of the graph. Its nodes run in the queue of its instance, unless [With] says
+// its result the graph's result. Its nodes run in the queue of its instance, unless [With] says
 // otherwise.
 func New[I, R any](machine fsm.Machine[I, R]) *Graph[I, R] { return &Graph[I, R]{machine: machine} }
 
@@ -52,8 +52,8 @@ const stepEnd = "end"
 
 // Return ends the declaration. Once all nodes have ended, or as [Graph.CancelRest] says, an
 // instance of the graph is done with this value, or fails with an error that names the nodes that
-// failed. Return gives the machine of the graph and those of its nodes, for engine.Config.Machines.
-// Faults of the graph are reported by engine.New, like those of all machines.
+// failed. Return gives the machines of the graph and its nodes, for engine.Config.Machines.
+// engine.New reports faults of the graph, as of all machines.
 func (g *Graph[I, R]) Return(v Value[R]) []fsm.Definition {
 	g.check("return", v.part)
 	if len(g.nodes) == 0 {

@@ -21,10 +21,10 @@ type options struct {
 // Retry sets the policy by which the function of a node is retried: fsm.RetryPolicy{} unless given.
 func Retry(p fsm.RetryPolicy) Option { return func(o *options) { o.retry = p } }
 
-// With changes the spec of what does the work of a node: its priority, its labels, its deadline,
-// its queue in place of the graph's. That is the node itself, or one that a decision point adds; of
-// [Each] and [Some] the pieces, each with its element as the state; of [Call] the instance that it
-// inserts. Only the latter may have a key.
+// With changes the spec of the instances that do the work of a node: its priority, its labels, its
+// deadline, its queue in place of the graph's. That is the node itself, or one that a decision
+// point adds; of [Each] and [Some] the pieces, each with its element as the state; of [Call] the
+// instance that it inserts. Only the latter may have a key.
 func With(change func(fsm.Spec) fsm.Spec) Option {
 	return func(o *options) {
 		if change == nil {

@@ -57,7 +57,7 @@ type reader struct {
 	root  bool
 }
 
-// resultOf returns how to read the result of a node, which has a machine of its own.
+// resultOf returns how to read the result of a node, which has its own machine.
 func resultOf[I, T any](machine fsm.Machine[I, T], name string) func(*reader) (T, error) {
 	return func(r *reader) (result T, err error) {
 		if !r.root {
@@ -136,7 +136,7 @@ func (p part) needing(n need) part {
 }
 
 // Quorum returns the results of those of several nodes that are done, in this order, as soon as k
-// are done. More than k may be done by then. Nobody waits for the other nodes, which go on. If so
+// are done. More than k may be done by then. Nothing waits for the other nodes, which go on. If so
 // many nodes fail that k can never be done, the node that takes the value is skipped. Each of
 // values has to be the result of a node, and a node may take only one Quorum.
 func Quorum[T any](k int, values ...Value[T]) Value[[]T] {

@@ -19,8 +19,8 @@ import (
 
 var updateProse = flag.Bool("update-prose", false, "write testdata/prose.txt: which files still have how many sentences of the kinds below")
 
-// habits are kinds of sentences that readers have to read twice. What is said instead is in the
-// comment of each.
+// habits are kinds of sentences that readers have to read twice, each below an example of what to
+// write instead.
 var habits = []struct {
 	name  string
 	match *regexp.Regexp
@@ -130,8 +130,8 @@ func wordy(t *testing.T) map[string][]string {
 	return found
 }
 
-// Sentences of the kinds in habits are to go. testdata/prose.txt has how many a page or the comments
-// of a package still have; there may be fewer, and none in a page or package that is not listed.
+// TestProseIsPlain looks for sentences with one of the habits. testdata/prose.txt has how many a page
+// or the comments of a package may still have; others may have none.
 func TestProseIsPlain(t *testing.T) {
 	t.Parallel()
 	list := filepath.Join("testdata", "prose.txt")

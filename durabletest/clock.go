@@ -10,24 +10,24 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// To a kit, time passes only by Advance. The clock of Postgres goes on, so hold moves all times
-// that are still to come away by what has passed since it did so last. However busy the machine is,
-// what is due in five seconds then is still due in five seconds. What somebody has set meanwhile
-// moves by what has passed since it was set.
+// To a kit, time passes only by Advance. The clock of Postgres goes on, so hold moves all future
+// times away by the time that has passed since it did so last. However busy the machine is, an
+// event that is due in five seconds then is still due in five seconds. A time that was set
+// meanwhile moves by the time since it was set.
 
 // holdEvery is for how long the real clock may run on while a method works. So two things that are
 // due less than that apart may become due together.
 const holdEvery = 50 * time.Millisecond
 
-// holdSQL moves all times that are still to come by what has passed since $1, the last time that it
-// did. now() is one moment for all statements of the transaction.
+// holdSQL moves all future times by the time since $1, when it last did. now() is one moment for
+// all statements of the transaction.
 //
 // A row of instances has its times since updated_at, with two exceptions. One that was only
 // inserted has them since a moment that is not known, soon after its transaction began, and so has
-// a round of children with a timeout; and a deadline is as old as the instance, or as the spec that
-// has replaced it before it began. What is newer than the last hold, and of which the age is not
-// known, stays as it is: it must never become due late, or an Advance by just that time would miss
-// it. So does a row that somebody has locked, for whom nothing here waits.
+// a round of children with a timeout; and a deadline is as old as the instance, or as the spec
+// that has replaced it before it began. A time that is newer than the last hold, and of unknown
+// age, stays as it is: it must never become due late, or an Advance by just that time would miss
+// it. So does a row that another transaction has locked.
 //
 // $2 keys of gates $3 until when the last hold has seen them closed
 func (k *Kit) holdSQL() string {

@@ -38,7 +38,7 @@ func chosen(opts []Option) options {
 	return o
 }
 
-// Ran is one execution of a step, with that of its handler if the step failed.
+// Ran is one execution of a step, including its handler's if the step failed.
 type Ran struct {
 	Info    fsm.Info
 	Outcome fsm.OutcomeKind // as committed; [fsm.OutcomeNone] if there was none, and the claim was given back
@@ -96,8 +96,9 @@ var ErrNotRunnable = errors.New("durabletest: not runnable now")
 // Drain runs everything that can run now, one step after the other, until nothing can. That
 // includes the instances that the steps themselves make runnable, insert, signal or spawn, awaits
 // whose timeout has passed, and the occurrences of schedules that are due. Drain does not wait for
-// delays, a retry's back-off included: [Kit.Advance] does. A batch step is called once for all that
-// can run with the most urgent instance now, whatever its Within says; each counts as a step.
+// delays, a retry's back-off included: [Kit.Advance] does. A batch step is called once for all
+// that can run with the most urgent instance now, without regard to its Within; each counts as a
+// step.
 //
 // The order within a queue is production's (priority, time, id; one key's head first). Drain
 // empties the queues one after the other, by name, until all are empty.

@@ -172,7 +172,7 @@ func (w *witness) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failing runs f on a test of its own, and returns that test's failure.
+// failing runs f on a separate test, and returns that test's failure.
 func failing(t *testing.T, f func(t testing.TB)) string {
 	t.Helper()
 	w := &witness{TB: t}

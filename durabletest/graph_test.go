@@ -74,8 +74,8 @@ func TestDrainOneOfAGraph(t *testing.T) {
 	require.Equal(t, "flight done ; hotel failed decided; car failed skipped; refund done ; note done ; ", got.Result)
 }
 
-// The hotel has a room after all: restarted, the graph goes on, node by node, with what had failed
-// and with what was to be skipped for it. What waited for its failure is skipped instead.
+// The hotel has a room after all: restarted, the graph goes on, node by node, with the nodes that
+// failed and the nodes that were skipped for them. What waited for its failure is skipped instead.
 func TestDrainOneOfARestartedGraph(t *testing.T) {
 	t.Parallel()
 	booked := true
@@ -107,7 +107,7 @@ func TestDrainOneOfARestartedGraph(t *testing.T) {
 	require.Equal(t, "flight done ; hotel done ; car done ; refund failed skipped; note done ; ", got.Result)
 }
 
-// The step that makes a graph, and that of a node, are tested without a database.
+// The step that makes a graph, and a node's step, are tested without a database.
 func ExampleRunStep_graph() {
 	machines := travelling(full)
 	out, err := durabletest.RunStep(context.Background(), machines[0], "start", durabletest.Visit{State: "sea view"})

@@ -58,8 +58,8 @@ func lending(join func(j *fsm.ChildrenOutcome) *fsm.ChildrenOutcome) []fsm.Defin
 	}
 }
 
-// A joining step runs once, with what its policy waited for; what is said of the parent meanwhile
-// says what it waits for.
+// A joining step runs once, with the children that its policy waited for; a message about the
+// parent meanwhile names these.
 func TestJoinsWithAPolicy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

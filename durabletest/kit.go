@@ -10,8 +10,8 @@
 //	durabletest.RequireAdvance(t, kit, 24*time.Hour) // and so does all that becomes due in a day
 //	durabletest.RequireFailed(t, kit, id, fsm.FailureDecided, "not paid")
 //
-// [New] gives each test a migrated database of its own, within milliseconds, so tests may be
-// parallel. [RunStep] runs one step without any database.
+// [New] gives each test its own migrated database, within milliseconds, so tests may be parallel.
+// [RunStep] runs one step without any database.
 //
 // The package imports package testing, so only tests should import it.
 package durabletest
@@ -41,7 +41,7 @@ type Config struct {
 	// other machines alone; [Drained.Unknown] names those machines.
 	Machines []fsm.Definition
 	// DatabaseURL names the server, by any database on it that the role may connect to. If it is "",
-	// the server is that of Pool; without Pool, the one that GENDURABLE_TEST_URL names, or else
+	// the server comes from Pool; without Pool, the one that GENDURABLE_TEST_URL names, or else
 	// DATABASE_URL, or else a throwaway server that the first kit of a process starts for all of them
 	// (see [StartServer]). The role needs the right to create databases, or else to create schemas.
 	DatabaseURL string
@@ -73,8 +73,8 @@ type Config struct {
 // DefaultMaxConns is the default of Config.MaxConns.
 const DefaultMaxConns = 4
 
-// Kit is an engine on a database of its own that runs only what its methods run. The methods may be
-// called from several goroutines, and run one after the other. A step must not call them.
+// Kit is an engine on its own database that runs only when its methods are called. The methods may
+// be called from several goroutines, and run one after the other. A step must not call them.
 type Kit struct {
 	// Engine is for the code under test: it inserts, signals and reads, and counts as started. Its
 	// Wait returns only for an instance that has ended, or that another goroutine drains.

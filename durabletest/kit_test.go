@@ -185,7 +185,8 @@ func TestAdvanceCountsPeriods(t *testing.T) {
 	require.ErrorContains(t, err, "advance by -1ns")
 }
 
-// What becomes due by itself while Advance looks for the next time takes none of the time with it.
+// An event that becomes due by itself while Advance looks for the next time takes none of the time
+// with it.
 func TestAdvanceMissesNothingThatBecomesDueMeanwhile(t *testing.T) {
 	t.Parallel()
 	var d diary

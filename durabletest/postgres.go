@@ -31,8 +31,9 @@ type ServerConfig struct {
 	Settings map[string]string
 }
 
-// Server is a Postgres with the engine's tables, for development and tests. It is a process of its
-// own, which ends with this one at the latest. Its methods may be called from several goroutines.
+// Server is a Postgres with the engine's tables, for development and tests. It is a separate
+// process, which ends with this one at the latest. Its methods may be called from several
+// goroutines.
 type Server struct{ cluster *pgdev.Cluster }
 
 // serverMaxConns suffices for the tests of a few packages at a time.

@@ -56,8 +56,9 @@ func crawling(joins func(v *fsm.Visit[int, int]) bool) (fsm.Machine[int, int], [
 
 var letterOfPages = fsm.DeclareSignal[string]("letter of pages")
 
-// A stream that is rewound goes on where it was: each end is shown once, and it ends when all are.
-// Without Joins its step would take the visit of the rewind, at which nothing joins, for the end.
+// A stream that is rewound goes on behind its last portion: each end is shown once, and it ends
+// when all are. Without Joins its step would take the visit of the rewind, at which nothing joins,
+// for the end.
 func TestARewoundStreamGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -161,10 +161,10 @@ func (o Outcome) InTx(ctx context.Context, tx pgx.Tx) (Outcome, error) {
 }
 
 // RunStep runs one step of a definition without any database, by the same decoding, validation and
-// encoding as the engine. It returns the error that the machine's handler would get: that of the
-// step, a *fsm.PanicError, an fsm.DecodeError, or an *fsm.OutcomeError for a fault of the outcome.
-// [RunOnError] runs the handler. A step's Timeout applies; Visit.Inbox returns the awaited signals;
-// the context holds no engine.
+// encoding as the engine. It returns the error that the machine's handler would get: the step's
+// error, a *fsm.PanicError, an fsm.DecodeError, or an *fsm.OutcomeError for a fault of the
+// outcome. [RunOnError] runs the handler. A step's Timeout applies; Visit.Inbox returns the
+// awaited signals; the context holds no engine.
 //
 // The step runs on this goroutine, so a t.FailNow in it ends the test. A batch step runs for one
 // instance alone: see [RunBatch].

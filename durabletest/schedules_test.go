@@ -59,7 +59,7 @@ func TestAdvanceFiresSchedules(t *testing.T) {
 	require.Zero(t, durabletest.RequireDrain(t, kit).Steps)
 }
 
-// The policies are those of production.
+// The policies work as in production.
 func TestAdvanceFiresByThePolicies(t *testing.T) {
 	t.Parallel()
 	var d diary

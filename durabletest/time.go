@@ -17,18 +17,18 @@ import (
 //
 // Advance does not move the clock of Postgres. Instead it moves the times of all instances that
 // have not ended nearer, in one transaction each time: eligible_at (delays, back-offs), the
-// deadlines of awaits, and those of the instances. So it does with windows (fsm.Spec.Throttle),
-// with the rates of gates, and with what is closed for a time. Schedules follow a calendar of the
-// kit's, which begins at Config.Calendar and moves by exactly d: each occurrence in that time fires
-// when its turn comes. Nothing else moves. inserted_at, updated_at and finished_at stay, so no
-// retention passes. Times in the states of machines stay, and so does time.Now: an absolute time
-// (At, Until) that a step sets after an Advance is as far away as the real clock says.
+// deadlines of awaits and of the instances. So it does with windows (fsm.Spec.Throttle), with the
+// rates of gates, and with gates that are closed for a time. Schedules follow a calendar of the
+// kit's, which begins at Config.Calendar and moves by exactly d: each occurrence in that time
+// fires when its turn comes. Nothing else moves. inserted_at, updated_at and finished_at stay, so
+// no retention passes. Times in the states of machines stay, and so does time.Now: an absolute
+// time (At, Until) that a step sets after an Advance is as far away as the real clock says.
 //
 // The time that the test itself takes does not count: the methods of a kit move all of these times
-// away by what has passed since the last of them did. So what a test sees does not depend on how
-// busy the machine is, as long as things are due at least some tenths of a second apart.
+// away by the time since the last of them did. So what a test sees does not depend on how busy the
+// machine is, as long as things are due at least some tenths of a second apart.
 //
-// d is at most 100 years, as any delay. The errors are those of [Kit.Drain]; the limit counts all
+// d is at most 100 years, as any delay. It returns the errors of [Kit.Drain]; the limit counts all
 // steps of the Advance.
 func (k *Kit) Advance(ctx context.Context, d time.Duration, opts ...Option) (Drained, error) {
 	if d < 0 || d > fsm.MaxDelay {
@@ -57,7 +57,7 @@ func (k *Kit) advance(ctx context.Context, left time.Duration, o options, all *D
 	}
 }
 
-// nextSQL asks in how many microseconds the next thing is due. What is due by now could not run. A
+// nextSQL asks in how many microseconds the next thing is due. Steps that are due could not run. A
 // time that is NULL drops out, since no comparison with it is true. $1 the calendar
 func (k *Kit) nextSQL() string {
 	return `SELECT (extract(epoch FROM min(g.at) - now()) * 1000000)::bigint FROM (

@@ -5,9 +5,9 @@
 //	}
 //
 // The mixin adds the column that points at the instance. Package entity/extension generates, into
-// the host's own client, what connects the two: an entity and its instance are inserted together,
-// a page of entities is read with its instances, queries go across both, and a delete does with a
-// live instance what the schema says.
+// the host's own client, the code that connects the two: an entity and its instance are inserted
+// together, a page of entities is read with its instances, queries go across both, and a delete
+// does with a live instance what the schema says.
 //
 // The package is for schemas, so it imports neither the engine nor ent's generator.
 package entity
@@ -59,9 +59,9 @@ func (d Driven) OnDelete(what Deletion) Driven {
 }
 
 // Fields returns the column that points at the instance. Its index is unique, for three reasons:
-// the instance of one entity is nobody else's to cancel; a step finds its entity by its own id; and
-// a query from the instances' side, the failed ones of all orders, finds the few entities by it.
-// Rows without an instance are NULL, of which a unique index takes any number.
+// the instance belongs to one entity, so no other may cancel it; a step finds its entity by its
+// own id; and a query from the instances' side, the failed ones of all orders, finds the few
+// entities by it. Rows without an instance are NULL, of which a unique index takes any number.
 //
 // The column is no foreign key: the engine deletes instances after their retention, and a foreign
 // key would refuse that, or delete the entities along.

@@ -4,8 +4,8 @@ import "github.com/jackc/pgx/v5"
 
 // A statement waits for the lock of a table not only when it runs: Postgres locks its tables when
 // it is prepared. pgx prepares all new statements of a pipeline before it sends the first, so a
-// timeout that the pipeline itself sets would not hold yet, and somebody who has a table locked
-// would hold up a fresh connection for as long as he likes. So settings go ahead of statements that
+// timeout that the pipeline itself sets would not hold yet, and a transaction that has a table
+// locked would hold up a fresh connection without a bound. So settings go ahead of statements that
 // are about to be prepared.
 
 // memory is what a connection knows of its statements.

@@ -59,7 +59,8 @@ func TestSettingsHoldWhileStatementsArePrepared(t *testing.T) {
 	})
 }
 
-// What goes ahead has no effect of its own, so its failure is one of a pipeline that was not sent.
+// Statements that go ahead have no effect by themselves, so their failure counts as one of a
+// pipeline that was not sent.
 func TestSettingsThatFailAhead(t *testing.T) {
 	t.Parallel()
 	inModes(t, account, func(t *testing.T, driver *entpgx.Driver) {

@@ -15,9 +15,10 @@ import (
 type Around func(ctx context.Context, stmts []Stmt, send func(context.Context) error) error
 
 // Around returns a driver on the same pool or transaction that calls f around everything it sends:
-// the statements of each pipeline together, each other statement, BEGIN, COMMIT and ROLLBACK alone.
-// f is outside of what surrounds d already. The Tracer of pgx, set in the pool's configuration,
-// sees the same as messages on a connection, and also what the host itself sends on that pool.
+// the statements of each pipeline together, each other statement, BEGIN, COMMIT and ROLLBACK
+// alone. f surrounds the functions that surround d already. The Tracer of pgx, set in the pool's
+// configuration, sees the same as messages on a connection, and also what the host itself sends on
+// that pool.
 func (d *Driver) Around(f Around) *Driver {
 	outer := *d
 	if inner := d.around; inner != nil {

@@ -38,7 +38,7 @@ func (b *buffered) Columns() ([]string, error) { return b.columns, nil }
 
 func (b *buffered) NextResultSet() bool { return false }
 
-// ColumnTypes always fails, as that of rows does.
+// ColumnTypes always fails, as with rows.
 func (b *buffered) ColumnTypes() ([]*stdsql.ColumnType, error) {
 	return nil, errors.New("a native result has no column types of database/sql")
 }

@@ -82,7 +82,7 @@ func (d *Driver) Dial(ctx context.Context) (*pgx.Conn, error) {
 // Tx begins a transaction with the server's defaults; see BeginTx.
 func (d *Driver) Tx(ctx context.Context) (dialect.Tx, error) { return d.BeginTx(ctx, nil) }
 
-// isolationLevels maps levels to those of Postgres, whose repeatable read is snapshot isolation.
+// isolationLevels maps levels to Postgres' levels, whose repeatable read is snapshot isolation.
 var isolationLevels = map[stdsql.IsolationLevel]pgx.TxIsoLevel{
 	stdsql.LevelDefault:         "",
 	stdsql.LevelReadUncommitted: pgx.ReadUncommitted,
@@ -149,8 +149,8 @@ var _ dialect.Tx = (*Tx)(nil)
 // Pgx returns the native transaction, for statements beside ent's.
 func (t *Tx) Pgx() pgx.Tx { return t.tx }
 
-// Commit commits. If the connection or the context ends meanwhile, nobody knows whether the server
-// did commit.
+// Commit commits. If the connection or the context ends meanwhile, it is unknown whether the
+// server did commit.
 func (t *Tx) Commit() error { return t.commit() }
 
 // Rollback rolls back. After a Commit it returns [pgx.ErrTxClosed].

@@ -11,7 +11,7 @@ import (
 )
 
 // Enclosed is a driver for queries of ent, each of which it sends between other statements, in one
-// round trip: settings that hold for the query alone, in a transaction of its own. It reads the
+// round trip: settings that hold for the query alone, in a separate transaction. It reads the
 // whole result before the query returns, so a result holds no connection. [Driver.Enclose] makes
 // it.
 //
@@ -40,7 +40,7 @@ func (*Enclosed) Dialect() string { return dialect.Postgres }
 // Close does nothing: the pool belongs to its maker.
 func (*Enclosed) Close() error { return nil }
 
-// Query runs a query. Its errors are those of [Driver.Pipeline], which name the statement query.
+// Query runs a query. It returns the errors of [Driver.Pipeline], which name the statement query.
 func (e *Enclosed) Query(ctx context.Context, query string, args, v any) error {
 	target, ok := v.(*entsql.Rows)
 	if !ok {
@@ -71,8 +71,8 @@ func (e *Enclosed) Query(ctx context.Context, query string, args, v any) error {
 type readingKey struct{}
 
 // Reading returns a context in which an [Enclosed] driver hands the rows of a query to read, as
-// [Stmt.Read], and none to ent: its scan by reflection costs twice what that of pgx does, in each
-// row. So ent's Scan into a slice of structs without fields composes and sends the query.
+// [Stmt.Read], and none to ent: its scan by reflection costs twice as much as pgx's, in each row.
+// So ent's Scan into a slice of structs without fields composes and sends the query.
 func Reading(ctx context.Context, read func(pgx.Rows) error) context.Context {
 	return context.WithValue(ctx, readingKey{}, read)
 }
@@ -87,8 +87,7 @@ func (*Enclosed) Tx(context.Context) (dialect.Tx, error) { return nil, errEnclos
 
 var _ entsql.ColumnScanner = (*buffered)(nil)
 
-// read copies the rows. Each has a buffer of its own, which the values that are scanned as bytes
-// share.
+// read copies the rows. Each has a buffer, which the values that are scanned as bytes share.
 func (b *buffered) read(rows pgx.Rows) error {
 	for _, field := range rows.FieldDescriptions() {
 		b.columns = append(b.columns, field.Name)

@@ -95,8 +95,8 @@ func utc(places []any) []any {
 	return places
 }
 
-// The statements around a query hold for it alone, and an error is that of a pipeline. The
-// connection is free as soon as the query has returned.
+// The statements around a query hold for it alone, and errors are a pipeline's. The connection is
+// free as soon as the query has returned.
 func TestEnclosedQueries(t *testing.T) {
 	t.Parallel()
 	inModes(t, "", func(t *testing.T, driver *entpgx.Driver) {

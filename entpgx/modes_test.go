@@ -15,7 +15,7 @@ var modes = []pgx.QueryExecMode{
 	pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 }
 
-// inModes runs the test once per exec mode, each in a schema of its own that setup has prepared.
+// inModes runs the test once per exec mode, each in a new schema that setup has prepared.
 func inModes(t *testing.T, setup string, test func(t *testing.T, driver *entpgx.Driver)) {
 	t.Helper()
 	database := pgtest.Database(t)
@@ -27,7 +27,7 @@ func inModes(t *testing.T, setup string, test func(t *testing.T, driver *entpgx.
 	}
 }
 
-// newDriver returns a driver on a database of its own.
+// newDriver returns a driver on a new database.
 func newDriver(t *testing.T, setup string, mode pgx.QueryExecMode, configure ...func(*pgxpool.Config)) *entpgx.Driver {
 	t.Helper()
 	return driverOn(t, pgtest.Database(t), setup, mode, configure...)

@@ -21,16 +21,16 @@ type Stmt struct {
 	// check their Err. Nil discards the result.
 	Read func(pgx.Rows) error
 	// Ahead marks settings that have to hold while the statements after them are prepared, which may
-	// wait for the lock of a table. It is for settings that end with their transaction: where they go
-	// ahead, an error of theirs counts as one before anything was sent.
+	// wait for the lock of a table. It is for settings that end with their transaction: if they go
+	// ahead, their error counts as one before anything was sent.
 	Ahead bool
 }
 
-// Pipeline sends all statements in one round trip on one connection and reads the results in order.
-// Where they must be atomic, the caller puts BEGIN … COMMIT among them; a pipeline may hold at most
-// one transaction. If the connection has not met one of the statements before, it takes further
-// round trips, as pgx's mode demands: one in which it is prepared, and before that one for the
-// statements up to the last that is [Stmt.Ahead].
+// Pipeline sends all statements in one round trip on one connection and reads the results in
+// order. If they must be atomic, the caller puts BEGIN … COMMIT among them; a pipeline may hold at
+// most one transaction. If the connection has not met one of the statements before, it takes
+// further round trips, as pgx's mode demands: one in which it is prepared, and before that one for
+// the statements up to the last that is [Stmt.Ahead].
 //
 // An error is always a *[StmtError]. The connection is then left without an open transaction, or
 // closed. Inside a transaction (Within), the owner ends the transaction, and the statements must
@@ -186,8 +186,8 @@ const tooLarge = "message body too large"
 
 // StmtError says which statement of a pipeline failed, and why.
 type StmtError struct {
-	// Name and Index are those of the statement. If the failure belongs to no statement in particular
-	// (no connection; a syntax error in simple protocol, which parses all at once), they are those of
+	// Name and Index belong to the statement. If the failure belongs to no statement in particular
+	// (no connection; a syntax error in simple protocol, which parses all at once), they belong to
 	// the first one.
 	Name  string
 	Index int

@@ -36,8 +36,8 @@ func ofBuilder(query string) bool {
 	return false
 }
 
-// QueryContext runs a query, and returns its rows as those of database/sql. ent's clients offer it
-// to hosts by the feature sql/execquery.
+// QueryContext runs a query, and returns its rows as database/sql's. ent's clients offer it to
+// hosts by the feature sql/execquery.
 func (q queries) QueryContext(ctx context.Context, query string, args ...any) (*stdsql.Rows, error) {
 	peeked, err := q.query(ctx, query, args)
 	if err != nil {
@@ -56,8 +56,8 @@ func (q queries) ExecContext(ctx context.Context, query string, args ...any) (st
 	return affected(tag.RowsAffected()), nil
 }
 
-// standard turns the rows into rows of database/sql, which only a *sql.DB can make. So they get one
-// of their own, whose only connection returns them to its only query, and which ends with them. The
+// standard turns the rows into rows of database/sql, which only a *sql.DB can make. So they get a
+// new one, whose only connection returns them to its only query, and which ends with them. The
 // context of the native query bounds them as before.
 func (r *rows) standard() (*stdsql.Rows, error) {
 	of := &result{rows: r}

@@ -15,7 +15,7 @@ import (
 // database or the session has set, and pgx reads the ISO style only.
 //
 // It works where the server describes the result: not in pgx's modes exec and simple_protocol,
-// whose results are all text. There the style is set to ISO around a query, but only where it is
+// whose results are all text. There the style is set to ISO around a query, but only if it is
 // another: the server reports it to the client, so that asking costs nothing. See pooled and inTx.
 var textButTimes = pgx.QueryResultFormatsByOID{
 	pgtype.TimestamptzOID: pgx.BinaryFormatCode,
@@ -42,7 +42,7 @@ func styleOf(conn *pgx.Conn) string {
 // pooled runs statements on a pool whose results come in text only.
 type pooled struct{ *pgxpool.Pool }
 
-// Query runs a query in a transaction of its own where the connection's style is not ISO.
+// Query runs a query in a separate transaction if the connection's style is not ISO.
 func (p pooled) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	conn, err := p.Acquire(ctx)
 	if err != nil {
@@ -141,7 +141,7 @@ func (f *finished) Close() {
 	f.end()
 }
 
-// Err is the error of the query, or of what was to be done after it.
+// Err is the error of the query, or of the statement after it.
 func (f *finished) Err() error {
 	if err := f.Rows.Err(); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// What a role has set for the text form of times changes nothing of what ent reads, in any mode, on
-// a pool, in a transaction of its own and in a host's.
+// What a role has set for the text form of times changes nothing that ent reads, in any mode, on a
+// pool, in ent's own transaction and in a host's.
 func TestStylesOfTheRole(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Database(t)

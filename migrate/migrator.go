@@ -22,7 +22,7 @@ import (
 // waits.
 //
 // It needs the right to create the schema, unless that exists, and to create in it. It dials one
-// connection of its own, which has to reach Postgres itself or a proxy in session mode.
+// separate connection, which has to reach Postgres itself or a proxy in session mode.
 type Migrator struct {
 	// Pool supplies the address and the credentials. It is required. The Migrator uses none of its
 	// connections to migrate.
@@ -35,9 +35,8 @@ type Migrator struct {
 }
 
 // Up applies every pending migration and returns their versions in order; none if the schema is
-// current. After any error it may be run again, and resumes where it was. It returns a
-// [migrations.SchemaError] if the schema is newer than this program, or from before the first
-// release.
+// current. After any error it may be run again, and resumes. It returns a [migrations.SchemaError]
+// if the schema is newer than this program, or from before the first release.
 func (m Migrator) Up(ctx context.Context) ([]string, error) {
 	return m.To(ctx, migrations.Latest())
 }

@@ -77,8 +77,8 @@ const setKnown = "SELECT set_config($1, $2, false) WHERE current_setting($1, tru
 func dial(pool *pgxpool.Pool) *sql.DB {
 	config := pool.Config()
 	connConfig := config.ConnConfig
-	// When ctx ends, the server gets a cancel request: otherwise it would go on building an index, and
-	// holding the lock, for nobody.
+	// When ctx ends, the server gets a cancel request: otherwise it would go on building an index,
+	// and holding the lock, in vain.
 	connConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: closeTimeout}
 	}

@@ -234,8 +234,8 @@ func (d database) cutOffCLI(t *testing.T) {
 	require.Equal(t, []string{firstIndexName}, column[string](t, d, `SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid`))
 }
 
-// The plain form keeps the revisions in a schema of their own and makes the tables in public, where
-// no engine would find what is migrated.
+// The plain form keeps the revisions in a separate schema and makes the tables in public, where no
+// engine would find them.
 func TestCLIThatPutsTheRevisionsElsewhere(t *testing.T) {
 	tier.Needs(t, tier.CI)
 	t.Parallel()
@@ -253,7 +253,7 @@ func TestCLIThatPutsTheRevisionsElsewhere(t *testing.T) {
 	require.Equal(t, []string{"atlas_schema_revisions"}, column[string](t, d,
 		`SELECT tablename::text FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')`), "nothing was made")
 
-	// A project of the host's own, with its revisions in the CLI's schema, is in nobody's way.
+	// A project of the host's own, with its revisions in the CLI's schema, disturbs nothing.
 	d.atlasApply(t)
 	d.requireCurrent(t)
 }

@@ -7,7 +7,7 @@
 // The first file is the base: all tables, each in one statement. Every file behind it applies to a
 // live database that holds rows. A file is one transaction and starts with a lock_timeout, so that
 // a lock that it does not get soon stops the migration and not the traffic. No file rewrites a
-// table. A concurrent index build has a file of its own, marked "-- atlas:txmode none". Such a file
+// table. A concurrent index build has a separate file, marked "-- atlas:txmode none". Such a file
 // may be cut off anywhere. Package migrate then runs it again from its first statement, the CLI
 // from the statement that failed, so each statement must bear both: testdata/toy has one. No file
 // names a schema: the search_path decides. Each file has its inverse under down/. It must also

@@ -17,7 +17,7 @@ const (
 	// Empty is the version before the first migration.
 	Empty = "0"
 
-	// RevisionTable is the name that Atlas gives to the table of what has been applied.
+	// RevisionTable is the name that Atlas gives to the table of applied files.
 	RevisionTable = "atlas_schema_revisions"
 )
 
@@ -31,8 +31,8 @@ const (
 	StateCurrent State = "current" // exactly the needed version
 	StateNewer   State = "newer"   // a newer program has migrated it
 
-	// StateUnreleased is that of a schema that a version from before the first release has made. Its
-	// migrations are not those of the releases, and none leads from one to the other.
+	// StateUnreleased means that a version from before the first release has made the schema. Its
+	// migrations are other files, and none leads from one to the other.
 	StateUnreleased State = "unreleased"
 )
 

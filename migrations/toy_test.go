@@ -15,9 +15,9 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// What is there is the base alone. So that the runner has something to do on a live database, the
-// tests of this package let it find files of testdata/toy behind the base: one in a transaction,
-// and one that builds an index concurrently.
+// Only the base is there. So that the runner has something to do on a live database, the tests of
+// this package let it find files of testdata/toy behind the base: one in a transaction, and one
+// that builds an index concurrently.
 const (
 	base          = "20261126000000"
 	beforeIndexes = "20991231000000"

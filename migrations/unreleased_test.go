@@ -72,7 +72,7 @@ func TestASchemaFromBeforeTheFirstReleaseIsRefused(t *testing.T) {
 	require.NoError(t, migrations.Check(t.Context(), d, "durable"))
 }
 
-// A schema of the first release, whatever has been applied of it, is not taken for one from before.
+// A schema of the first release, also one applied in part, is not taken for one from before.
 func TestASchemaOfTheFirstReleaseIsNotRefused(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, base)

@@ -24,7 +24,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// Inboxes takes signals: a store.Store delivers each in a transaction of its own, a store.Hosted
+// Inboxes takes signals: a store.Store delivers each in a separate transaction, a store.Hosted
 // delivers in the transaction of its host.
 type Inboxes interface {
 	Deliver(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error)

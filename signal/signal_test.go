@@ -88,7 +88,7 @@ func TestSendReturnsWhatNoRepetitionCures(t *testing.T) {
 	}
 }
 
-// lost is an error after which nobody knows whether the signal was delivered.
+// lost is an error after which it is unknown whether the signal was delivered.
 type lost struct{}
 
 func (lost) Error() string { return "connection reset" }

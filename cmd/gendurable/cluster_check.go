@@ -93,8 +93,8 @@ func (c *clusterCheck) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-// examine makes the checks of doctor: those of a server once, those of the tables at each place.
-// Servers are examined side by side, and the places on one after the other.
+// examine makes the checks of doctor: the server's once, the tables' at each place. Servers are
+// examined side by side, and the places on one after the other.
 func (c *clusterCheck) examine(ctx context.Context, a *app, at *places) (found []placeFinding, err error) {
 	on := map[*pgxpool.Pool][]int{}
 	for n, p := range at.list {
@@ -130,8 +130,8 @@ func (c *clusterCheck) examineServer(ctx context.Context, a *app, at *places, on
 	return found, nil
 }
 
-// examinePlace makes the checks of a place's tables, and if it is the first of its server those of
-// the server. It finds nothing where the place does not answer.
+// examinePlace makes the checks of a place's tables, and if it is the first of its server, the
+// server's checks. It finds nothing where the place does not answer.
 func (c *clusterCheck) examinePlace(ctx context.Context, a *app, at cluster.Place, n int, server []int) (found []placeFinding, err error) {
 	one := &app{options: a.options, console: a.console}
 	one.DatabaseURL, one.Schema = at.Pool.Config().ConnString(), at.Schema

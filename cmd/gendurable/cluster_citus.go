@@ -20,8 +20,8 @@ import (
 // citusSQL says whether a server has Citus, in which case its schemas may be distributed.
 const citusSQL = `SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_schema') IS NOT NULL`
 
-// follow gives each place that Citus distributes a pool of its own, which leads to its owner. What
-// does not answer in time it takes for a plain server: the command itself says that it is down.
+// follow gives each place that Citus distributes its own pool, which leads to its owner. A server
+// that does not answer in time counts as a plain one: the command itself says that it is down.
 func (c *placed) follow(ctx context.Context, a *app, all []whereabouts, list []cluster.Place) error {
 	limited, cancel := context.WithTimeout(ctx, c.Wait)
 	defer cancel()

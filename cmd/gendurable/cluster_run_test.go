@@ -65,7 +65,7 @@ func TestClusterRunOfWhatIsNamed(t *testing.T) {
 	one := h.ran(h.places, "schedule", "pause", "nightly").is(codeNotFound).complains("nightly") // at the place of its name
 	require.Empty(t, one.out)
 
-	// Each place gets those of several that are its own.
+	// Each place gets its own ids of several.
 	h.ran(h.places, "instance", "cancel", fmt.Sprint(ids[0]), fmt.Sprint(ids[1])).is(codeDone).says("place 0", fmt.Sprint(ids[0]), "place 1", fmt.Sprint(ids[1]))
 	h.ran(h.places, "--only", "1", "instance", "insert", "order", "--version", "1", "--step", "start", "--unknown").is(codeDone)
 	got := read[everywhere[struct{ Instances []summary }]](h.ran(h.places, "--json", "instance", "list", "--status", "runnable").is(codeDone))
@@ -82,7 +82,7 @@ func TestClusterRunAtAllPlaces(t *testing.T) {
 	}
 	h.ran(h.places, "instance", "list").is(codeDone).says("place 0", fmt.Sprint(ids[0]), "place 1", fmt.Sprint(ids[1]))
 
-	// Who finds nothing is no failure beside one that does.
+	// A place that finds nothing is no failure beside one that does.
 	prefix := string(keyAt(1, 2))
 	h.ran(h.places, "instance", "cancel", "--key-prefix", prefix, "--yes").is(codeDone)
 	h.ran(h.places, "instance", "cancel", "--key-prefix", "none of these", "--yes").is(codeUnmet)

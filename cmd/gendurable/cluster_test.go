@@ -15,7 +15,7 @@ import (
 	"github.com/gendurable/gendurable/migrate"
 )
 
-// clusterHost is places on databases of their own, each as if it were a server's.
+// clusterHost is places on separate databases, each as if on its own server.
 type clusterHost struct {
 	*host
 

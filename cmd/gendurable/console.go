@@ -16,7 +16,7 @@ import (
 type console struct {
 	in        io.Reader
 	out, errs io.Writer
-	// interactive says that somebody can answer a question.
+	// interactive says that a person can answer a question.
 	interactive bool
 	// size returns the size of the terminal that out is. If it is nil, out is no terminal, and nothing
 	// is cut off.

@@ -20,8 +20,8 @@ import (
 // connectTimeout bounds how long the server may take to answer at all.
 const connectTimeout = 10 * time.Second
 
-// pool makes a pool on a database, until the program ends, and connects to nothing yet. of is what
-// has named the database.
+// pool makes a pool on a database, until the program ends, and connects to nothing yet. of is the
+// flag or variable that named the database.
 func (a *app) pool(ctx context.Context, of, address string, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
@@ -32,7 +32,7 @@ func (a *app) pool(ctx context.Context, of, address string, configure ...func(*p
 		config.ConnConfig.RuntimeParams["application_name"] = "gendurable cli"
 	}
 	// Every proxy lets this mode through. Times come as text in it, of which pgx reads the ISO style
-	// only. A proxy lets the setting through, too, and it precedes those of the role.
+	// only. A proxy lets the setting through, too, and it precedes the role's.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	config.ConnConfig.RuntimeParams["datestyle"] = "ISO"
 	for _, change := range configure {

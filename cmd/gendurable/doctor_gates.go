@@ -93,7 +93,7 @@ UNION ALL
 // newestMost bounds how many instances are looked at for a label.
 const newestMost = 1000
 
-// gates looks for limits that hold work back though nobody means them to.
+// gates looks for limits that hold work back unintentionally.
 func (p *patient) gates(ctx context.Context) (finding, error) {
 	rows, err := p.pool.Query(ctx, within(p.schema, gateFaultsSQL), p.Patience.Seconds(), newestMost)
 	if err != nil {

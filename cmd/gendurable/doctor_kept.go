@@ -9,9 +9,9 @@ import (
 )
 
 // keptSQL looks at kept signals, those that expire first, as far as $2. It returns how many these
-// are, and for how many keys; how many a live instance has not been given for longer than $1, whose
-// key it occupied in time; how many have expired for longer than $1, and are still there; how many
-// expire within an hour, for keys that nobody has; and a key of each of these kinds.
+// are, and for how many keys; how many a live instance has not been given for longer than $1,
+// whose key it occupied in time; how many have expired for longer than $1, and are still there;
+// how many expire within an hour, for keys that no instance has; and a key of each of these kinds.
 const keptSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, $1::float8 * interval '1 second' AS patience),
 k AS (SELECT k.key, k.inserted_at, k.expires_at, g.born FROM (SELECT * FROM {s}.kept_signals k ORDER BY k.expires_at LIMIT $2) k
   LEFT JOIN LATERAL (SELECT greatest(g.inserted_at, k.inserted_at) AS born FROM {s}.gen_durable g WHERE g.correlation_guard = k.key
@@ -20,7 +20,7 @@ s AS (SELECT k.key, CASE WHEN k.born < c.now - c.patience THEN 'late' WHEN k.bor
   WHEN k.expires_at < c.now - c.patience THEN 'expired' WHEN k.expires_at BETWEEN c.now AND c.now + interval '1 hour' THEN 'soon' ELSE '' END AS kind FROM k, c)
 SELECT kind, count(*), count(DISTINCT key), min(key) FROM s GROUP BY kind`
 
-// keptSignals looks for signals that are kept for keys, and that nobody takes.
+// keptSignals looks for signals that are kept for keys, and that no instance takes.
 func (p *patient) keptSignals(ctx context.Context) (finding, error) {
 	rows, err := p.pool.Query(ctx, within(p.schema, keptSQL), p.Patience.Seconds(), p.limits.walk)
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *patient) keptSignals(ctx context.Context) (finding, error) {
 	return ok("%s", strings.Join(seen, "; ")).or(worst, strings.Join(do, "; ")), nil
 }
 
-// kept says what is kept for a key that nobody has; "" if that is nothing.
+// kept describes the signals that are kept for a key that no instance has; "" if there are none.
 func (d *database) kept(ctx context.Context, key string) string {
 	var text *string
 	if err := d.pool.QueryRow(ctx, within(d.schema, `SELECT count(*) || ' signals are kept for the key (' || string_agg(DISTINCT name, ', ')

@@ -106,7 +106,7 @@ func TestDoctorOfTheSick(t *testing.T) {
 	require.Equal(t, gradeOK, h.examine(codeUnmet)["unserved"].Grade)
 }
 
-// Kept signals are in order as long as somebody hands them over, and none has expired.
+// Kept signals are in order as long as workers hand them over, and none has expired.
 func TestDoctorOfKeptSignals(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -232,8 +232,8 @@ func (p *patient) pausedQueues(ctx context.Context) (finding, error) {
 // retentionMost bounds the count.
 const retentionMost = 10_000
 
-// retentionSQL uses the same index as the GC. Instances with a retention of their own may rightly
-// be there for longer.
+// retentionSQL uses the same index as the GC. Instances with their own retention may rightly be
+// there for longer.
 const retentionSQL = `SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(finished_at)), 0)::bigint FROM (
   SELECT finished_at FROM {s}.gen_durable
   WHERE finished_at < clock_timestamp() - $1::float8 * interval '1 second' AND retain IS NULL ORDER BY finished_at LIMIT $2) ended`

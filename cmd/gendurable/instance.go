@@ -247,9 +247,9 @@ func (c *instanceList) Run(ctx context.Context, a *app, db *database) error {
 	})
 }
 
-// pages reads as many pages as it takes. Each visits a bounded number of rows, so a search for what
-// is rare goes through many. If the time is up before the search is over, cut is true, and the
-// result is what it has found, and where to go on.
+// pages reads as many pages as it takes. Each visits a bounded number of rows, so a search for
+// rare instances goes through many. If the time is up before the search is over, cut is true, and
+// the result is what it has found, and where to go on.
 func (c *instanceList) pages(ctx context.Context, f engine.Filter, list func(context.Context, engine.Query) (engine.Page, error)) (out listed, cut bool, err error) {
 	out = listed{Instances: []summary{}, Next: c.After}
 	for first := true; len(out.Instances) < c.Limit && (first || out.Next != ""); first = false {

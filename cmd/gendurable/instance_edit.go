@@ -11,7 +11,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// change is what becomes of a state.
+// change is an edit of a state.
 type change struct {
 	State   string `help:"The new state, as JSON."                                                    placeholder:"JSON"`
 	Patch   string `help:"What changes in the state: a JSON merge patch (RFC 7386), like {\"n\": 1}." placeholder:"JSON"`

@@ -62,7 +62,7 @@ func (o *told) write(w io.Writer, width int) {
 	}
 }
 
-// what tells the rest of a row in one line.
+// what returns the rest of a row as one line.
 func what(t *engine.Transition) string {
 	var parts []string
 	if t.Actor != "" {

@@ -114,7 +114,8 @@ func (c *instanceInsert) Run(ctx context.Context, a *app, db *database) error {
 	})
 }
 
-// find completes version and step by what programs have stored, and refuses what they have not.
+// find completes version and step by the definitions that programs have stored, and refuses
+// others.
 func (c *instanceInsert) find(ctx context.Context, db *database) error {
 	stored, err := db.Definitions(ctx)
 	if err != nil {

@@ -74,8 +74,8 @@ func (m *machines) write(w io.Writer, width int) {
 	t.write(w, width)
 }
 
-// machines returns the machines that programs have stored or workers register, and those of the
-// counted instances.
+// machines returns the machines that programs have stored or workers register, and the machines of
+// the counted instances.
 func (c *counting) machines(ctx context.Context, db *database) (*machines, error) {
 	counts, counted, err := c.all(ctx, db)
 	if err != nil {

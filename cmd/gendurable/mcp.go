@@ -124,8 +124,8 @@ func commandAt(root *kong.Node, path string) *kong.Node {
 	return root
 }
 
-// call runs a command in this process, and returns its answer as JSON. Each call has a console of
-// its own: stdin and stdout of the process are the protocol's.
+// call runs a command in this process, and returns its answer as JSON. Each call has its own
+// console: stdin and stdout of the process are the protocol's.
 func (b *toolbox) call(ctx context.Context, leaf *kong.Node, reads bool, arguments json.RawMessage) (text string, failed bool) {
 	var out, errs bytes.Buffer
 	c := &console{in: strings.NewReader(""), out: &out, errs: &errs}

@@ -85,8 +85,8 @@ func valueSchema(v *kong.Value) schema {
 	return out
 }
 
-// commandLine returns the command line of a call. Values cannot be taken for flags: those of flags
-// stand behind an equals sign, and arguments behind "--".
+// commandLine returns the command line of a call. Values cannot be taken for flags: values of
+// flags stand behind an equals sign, and arguments behind "--".
 func commandLine(leaf *kong.Node, reads bool, arguments json.RawMessage) (args []string, reason string, err error) {
 	given := map[string]any{}
 	if len(arguments) > 0 && string(arguments) != "null" {

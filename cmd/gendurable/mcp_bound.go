@@ -116,8 +116,8 @@ func shorten(object map[string]any) bool {
 	return true
 }
 
-// rendered returns the JSON of a value, with escapes in place of characters that have no shape of
-// their own.
+// rendered returns the JSON of a value, with escapes in place of characters that have no visible
+// shape.
 func rendered(value any) string {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

@@ -18,7 +18,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// agent is a client of the program, which runs in a process of its own.
+// agent is a client of the program, which runs in another process.
 type agent struct {
 	t       *testing.T
 	session *mcp.ClientSession
@@ -180,7 +180,7 @@ func TestMCPWrites(t *testing.T) {
 	a.refuses("instance_signal", map[string]any{"target": "key:order:7", "name": "paid", "payload": "-"}, codeUsage, "not JSON")
 }
 
-// What is large or hostile is bounded, and an answer never loses instances without saying so.
+// Large or hostile answers are bounded, and an answer never loses instances without saying so.
 func TestMCPBounds(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

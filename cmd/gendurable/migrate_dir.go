@@ -36,7 +36,8 @@ func (c *migrateDir) Run(a *app) error {
 	if err != nil {
 		return fmt.Errorf("list migrations: %w", err)
 	}
-	// What is there has to be of an earlier release. So all files are looked at before any is written.
+	// Files that are there have to be of an earlier release. So all files are looked at before any is
+	// written.
 	contents := map[string][]byte{}
 	for _, name := range names {
 		if contents[name], err = migrations.FS.ReadFile(name); err != nil {
@@ -91,7 +92,7 @@ func (c *migrateDir) Run(a *app) error {
 	})
 }
 
-// project is what Atlas needs to know, which takes paths from the folder of its project file.
+// project is a project file of Atlas, which takes paths from the folder of that file.
 func (c *migrateDir) project(schema string) ([]byte, error) {
 	dir, err := filepath.Rel(filepath.Dir(c.Project), c.Dir)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// A host's own Atlas project applies the engine's migrations and its own, each with a schema and a
-// revision table of its own.
+// A host's own Atlas project applies the engine's migrations and its own, each with its own schema
+// and revision table.
 func TestMigrateDir(t *testing.T) {
 	t.Parallel()
 	tier.Needs(t, tier.CI) // it needs the Atlas CLI

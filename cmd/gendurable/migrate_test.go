@@ -24,7 +24,7 @@ func TestMigrateUpAndDown(t *testing.T) {
 	require.Equal(t, migrated{"gendurable", []string{}, latest}, read[migrated](h.run("migrate", "up", "--json").is(codeDone)))
 	h.run("migrate", "status").is(codeDone).says("state    current")
 
-	// First nobody can answer, then somebody says no, then somebody says yes.
+	// First no answer is possible, then the answer is no, then yes.
 	h.run("migrate", "down").is(codeUnconfirmed).complains("Undo " + latest).complains("--yes")
 	h.interactive, h.stdin = true, "n\n"
 	h.run("migrate", "down").is(codeUnconfirmed).complains("[y/N]")

@@ -54,7 +54,7 @@ func (a *app) show(value any, text func(w io.Writer)) error {
 	return nil
 }
 
-// table has columns under their names; those of numbers are aligned to the right.
+// table has columns under their names; numbers are aligned to the right.
 type table struct {
 	head []string
 	rows [][]string
@@ -224,7 +224,7 @@ func printable(of string, lines bool) string {
 	}, of)
 }
 
-// span returns a duration in the largest unit that matters to somebody who waits.
+// span returns a duration in the largest unit that matters to a person who waits.
 func span(d time.Duration) string {
 	switch {
 	case d < 0:

@@ -64,7 +64,7 @@ func TestInstanceInsert(t *testing.T) {
 	h.run("instance", "insert", "ordre", "--unknown").is(codeDone).says("ordre/1 at step start")
 }
 
-// A list by error text, the names of statuses, and what has failed.
+// A list by error text, the names of statuses, and failed instances.
 func TestFailuresAndOverview(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

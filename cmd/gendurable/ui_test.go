@@ -16,7 +16,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// The command serves this machine, in the name of whoever started it, until it is interrupted.
+// The command serves this machine, in the name of the user who started it, until it is
+// interrupted.
 func TestUI(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -12,7 +12,7 @@ import (
 
 type versionCommand struct{}
 
-// versions are those of the program's parts.
+// versions has the version of each part of the program.
 type versions struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`

@@ -49,8 +49,8 @@ func (c *vetCommand) Run(ctx context.Context, a *app) error {
 	return &exitError{code: codeUnmet}
 }
 
-// isVetTool reports whether "go vet -vettool" has started this program, which has a protocol of its
-// own: -V=full, -flags, or flags and the file of a package.
+// isVetTool reports whether "go vet -vettool" has started this program, which has its own
+// protocol: -V=full, -flags, or flags and the file of a package.
 func isVetTool(args []string) bool {
 	if len(args) == 1 && slices.Contains([]string{"-V=full", "-flags"}, args[0]) {
 		return true
