@@ -130,7 +130,7 @@ func wordy(t *testing.T) map[string][]string {
 	return found
 }
 
-// TestProseIsPlain looks for sentences with one of the habits. testdata/prose.txt has how many a page
+// TestProseIsPlain looks for sentences with a habit. testdata/prose.txt has how many a page
 // or the comments of a package may still have; others may have none.
 func TestProseIsPlain(t *testing.T) {
 	t.Parallel()
@@ -166,14 +166,14 @@ func TestProseIsPlain(t *testing.T) {
 func TestHabitsAreFound(t *testing.T) {
 	t.Parallel()
 	for sentence, want := range map[string]string{
-		"The reaper looks for what is late and gives it back.":        "a clause as a noun",
-		"By then somebody has locked the row.":                        "a person for a process",
-		"The lock is that of the parent, not one of its children.":    "that of",
-		"Each sweep has a connection of its own and waits for none.":  "of its own",
-		"An index is used where there is one that fits.":              "where for if",
-		"The reaper looks for rows whose lease has ended.":            "",
-		"It prints `what is late` and `somebody` and goes on.":        "",
-		"Somebody.":                                                   "",
+		"The reaper looks for what is late and gives it back.":       "a clause as a noun",
+		"By then somebody has locked the row.":                       "a person for a process",
+		"The lock is that of the parent, not one of its children.":   "that of",
+		"Each sweep has a connection of its own and waits for none.": "of its own",
+		"An index is used where there is one that fits.":             "where for if",
+		"The reaper looks for rows whose lease has ended.":           "",
+		"It prints `what is late` and `somebody` and goes on.":       "",
+		"Somebody.": "",
 		"The engine says what it does, and which rows it has locked.": "",
 	} {
 		found := habitsIn(sentence)

@@ -23,15 +23,15 @@ import (
 // The lane is a hint here as elsewhere, so no order is broken.
 //
 // A culprit that is the head of its key stays the head: probe finds it as before, since it goes by
-// the index and not by the window. The rows behind it go to lane key, and nobody else waits.
+// the index and not by the window. The rows behind it go to lane key, and no other row waits.
 
 // windowSQL lists the rows at which claimOthersSQL looks, most urgent first, and locks none. $1
 // queue $2 window $3 machines $4 $5 $6 place $7 ids to pass over
 var windowSQL = named("claim window", claimForm{others: true}.window(look{machines: "$3", priority: "$4", at: "$5", id: "$6", ids: "$7"})+`
 SELECT w.id FROM seen w ORDER BY w.priority, w.eligible_at, w.id`)
 
-// claimAgain is in how long a claim is worth repeating that narrowed down and met no culprit: it
-// was claimed or locked by somebody else meanwhile.
+// claimAgain is in how long a claim is worth repeating that narrowed down and met no culprit:
+// another transaction claimed or locked it meanwhile.
 const claimAgain = 100 * time.Millisecond
 
 // claimApart claims what claimOnce could not, since Postgres refuses to change some row. It returns
@@ -97,8 +97,8 @@ func (c *Claimed) add(more *Claimed) {
 	c.Left, c.Turn = c.Left+more.Left, more.Turn
 }
 
-// collided reports whether two claims of one partition key met on its unique index, or somebody who
-// does not heed the lock of a gate has given a place.
+// collided reports whether two claims of one partition key met on its unique index, or a
+// transaction that does not heed the lock of a gate has given a place.
 func collided(err error) bool {
 	pg := reported(err)
 	return pg != nil && pg.Code == codeUniqueViolation &&

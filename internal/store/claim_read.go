@@ -89,9 +89,10 @@ func claimSettingsText(gated bool) string {
 // cancelled it) is left out. One that has even come back to this worker, by another claim, comes
 // with that claim's token in both answers: the flight that begins later voids the other.
 //
-// The stored size of a state is looked at first, which does not fetch what is stored apart from its
-// row; then that of its text, which is larger where it is stored compressed. $1 worker $2 most
-// bytes of a state, or of the list of dropped children: NULL stands for what is larger.
+// The statement looks at the stored size of a state first, which does not fetch a value stored
+// apart from its row; then at the size of its text, which is larger if it is stored compressed. $1
+// worker $2 most bytes of a state, or of the list of dropped children: NULL stands for larger
+// values.
 //
 // The last column but one is whether a claim of the partition key that another worker lost is
 // noted: see key_lost.go. It cannot miss one. The claimed row has its entry in the unique index of

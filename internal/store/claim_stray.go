@@ -13,13 +13,13 @@ import (
 )
 
 // A stray stands at a step that the worker which claimed it does not know, though it knows the
-// machine and its version: a deploy was rolled back, or somebody forgot to give a machine a new
+// machine and its version: a deploy was rolled back, or a machine was changed without a new
 // version. The claim statement cannot tell, since no index may name the column step (T82). So the
 // worker that has claimed a stray sets it aside in lane stray, which no claim statement looks at,
 // and notes the step in aside_step, which has an index. A worker that knows the step takes it from
 // there: recallSQL brings it to lane front in the transaction that claims it, so that no worker
 // which does not know the step can claim it in between. So a stray costs one claim in each process
-// that does not know its step, each time when it comes to the front, and nobody spins.
+// that does not know its step, each time when it comes to the front, and no process spins.
 //
 // A stray with a partition key stays the head of its key, as one that is set aside for its machine:
 // the others of its key wait behind it, as ordered.
@@ -40,7 +40,7 @@ type Aside struct {
 }
 
 // asideSQL gives claims back, as releaseForms, and sets the rows aside: at their step, or paused
-// with what is wrong. $1 ids $2 tokens $3 worker $4 what is wrong, NULL: the step is unknown
+// with the reason. $1 ids $2 tokens $3 worker $4 what is wrong, NULL: the step is unknown
 var asideSQL = named("set aside", `UPDATE {s}.gen_durable g SET status = 'runnable', gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
   pick_lane = CASE WHEN u.fault IS NULL THEN {lane stray} ELSE {lane front} END, aside_step = g.step, paused = g.paused OR u.fault IS NOT NULL,
   last_error = coalesce(u.fault, g.last_error)

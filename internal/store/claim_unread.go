@@ -14,9 +14,9 @@ import (
 // A row that was claimed may turn out to be unreadable: a part of its state that Postgres stores
 // apart is lost (XX001), or a value fits no Go type. The transaction that reads a claim then fails
 // as a whole, after the claim's COMMIT. So it narrows down, too: it reads the claimed rows by
-// halves, until the culprits are alone, by the very statements that read any claim. Of a culprit it
-// reads what identifies the instance. That is enough to make it fail: that it could not be read is
-// its step's error, which goes to its machine's handler, and nobody else's.
+// halves, until the culprits are alone, by the very statements that read any claim. Of a culprit
+// it reads what identifies the instance. That is enough to make it fail: that it could not be read
+// is its step's error, which goes to its machine's handler alone.
 
 // claimedSQL returns what the claim before it on the connection has left in the session's settings:
 // the claimed rows, their fencing tokens, and the keys of blocked rows that were moved.

@@ -25,8 +25,8 @@ type Entry struct {
 }
 
 // Alone reports whether the entry must not share a batch. The insertion of a child with a
-// correlation key waits for whoever is inserting the same key. That of a graph, or of nodes that
-// are added to one, takes several round trips.
+// correlation key waits for another insert of the same key. The insertion of a graph, or of nodes
+// that are added to one, takes several round trips.
 func (e *Entry) Alone() bool { return e.Commit.Graph != nil || e.Commit.Add != nil || e.Keyed() }
 
 // Keyed reports whether a child has a correlation key.
@@ -71,16 +71,16 @@ func (e *Entry) Bytes() int {
 // numbers.
 func spawnBytes(x *step.Spec) int { return x.Bytes() + 150 }
 
-// lockText locks the row of t, the outcome, and is its ctid; NULL if somebody else has it locked.
-// It stands in the select list, with a LIMIT: as a join it cost 4,000 instructions more for each
-// row, one in thirty. Each row is locked once, since OFFSET 0 keeps the subselect around it in one
-// piece.
+// lockText locks the row of t, the outcome, and is its ctid; NULL if another transaction has it
+// locked. It stands in the select list, with a LIMIT: as a join it cost 4,000 instructions more
+// for each row, one in thirty. Each row is locked once, since OFFSET 0 keeps the subselect around
+// it in one piece.
 const lockText = `(SELECT x.ctid FROM {s}.gen_durable x WHERE x.id = t.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)`
 
 // goneText is the condition that an instance has been deleted, by hand: the GC deletes a parent
-// after its children, who have no foreign key to it. It is asked only of a parent that could not be
-// locked, so it costs others nothing. Who is about to delete the parent has it locked, and it still
-// exists: then its child is left out. An id never comes back.
+// after its children, who have no foreign key to it. It is asked only of a parent that could not
+// be locked, so it costs others nothing. A transaction that is about to delete the parent has it
+// locked, and it still exists: then its child is left out. An id never comes back.
 func goneText(id string) string {
 	return `(SELECT gone.id FROM {s}.gen_durable gone WHERE gone.id = ` + id + `) IS NULL`
 }
@@ -110,7 +110,7 @@ var (
 // Postgres updates the row in place (HOT) at half the cost. That is why the heartbeat, and not the
 // commit, extends leases. See commitForm for the statement's shape.
 //
-// $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps $7 states, and those of the history
+// $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps $7 states, and the history's
 func keptText(recorded bool) string {
 	h := unrecorded
 	if p := parameters(7); recorded {
@@ -129,7 +129,7 @@ RETURNING g.id` + h.end
 // locked. Done is the most common outcome that gives its claim up, and a statement for this one
 // kind costs nine tenths of the general one. See commitForm for the statement's shape.
 //
-// $1 ids $2 tokens $3 visits $4 worker $5 mark $6 results, and those of the history
+// $1 ids $2 tokens $3 visits $4 worker $5 mark $6 results, and the history's
 func doneText(recorded bool) string {
 	h := unrecorded
 	if p := parameters(6); recorded {
@@ -149,17 +149,16 @@ RETURNING g.id` + h.end
 // that follow in the transaction find their rows by that mark, and never by the values that the
 // fence should have next, which a re-claimed row could match too (T84).
 //
-// The statement never waits for a stranger. It leaves out a row that someone has locked (SKIP
-// LOCKED), and a terminal child whose parent, which a rider is to join, someone has locked. Lock
-// and UPDATE are one statement: a separate UPDATE could not know which rows the lock skipped, and
-// would wait for them. The parents are locked before the first row is, whether that row is a child
-// or not, since the condition of the subselect evaluates the subquery of the parents first. A
-// parent whose own outcome is in this batch could no longer be locked after its update, and its
-// child would be left out. The join is by ctid, which is right only because the lock did not wait
-// (T99).
+// The statement never waits for a foreign lock. It leaves out a locked row (SKIP LOCKED), and a
+// terminal child whose parent, which a rider is to join, is locked. Lock and UPDATE are one
+// statement: a separate UPDATE could not know which rows the lock skipped, and would wait for
+// them. The parents are locked before the first row is, whether that row is a child or not, since
+// the condition of the subselect evaluates the subquery of the parents first. A parent whose own
+// outcome is in this batch could no longer be locked after its update, and its child would be left
+// out. The join is by ctid, which is right only because the lock did not wait (T99).
 //
-// Of a batch that ends nodes, it leaves out a node for which a row waits that somebody has locked.
-// All of these rows are locked before the first row is updated, as the parents are.
+// Of a batch that ends nodes, it leaves out a node for which a locked row waits. All of these rows
+// are locked before the first row is updated, as the parents are.
 //
 // $1 ids, ascending $2 tokens $3 visits $4 worker $5 mark $6 kinds $7 steps $8 states $9 results
 // $10 delay or timeout, µs $11 time $12 errors $13 failures $14, $15 slice of $16 names $17 number
@@ -259,11 +258,10 @@ type Unread struct {
 // mark of the batch. mark must be new for each call.
 //
 // If wait is zero, Commit leaves out an outcome whose row, or the row of the parent that it joins,
-// somebody has locked. Otherwise it waits for both, at most wait for each. Such waits leave one
-// connection to the other statements: if the pool has no second one to spare, Commit does not wait.
-// Outcomes whose children have correlation keys go alone. They wait for whoever is inserting the
-// same key, for at most briefLock if wait is zero. So do outcomes that add to a graph, for all that
-// they lock.
+// is locked. Otherwise it waits for both, at most wait for each. Such waits leave one connection
+// to the other statements: if the pool has no second one to spare, Commit does not wait. Outcomes
+// whose children have correlation keys go alone. They wait for another insert of the same key, for
+// at most briefLock if wait is zero. So do outcomes that add to a graph, for all that they lock.
 //
 // After an error the batch is not applied, unless Unknown reports that this is open.
 func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry, wait time.Duration) (Committed, error) {

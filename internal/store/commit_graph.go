@@ -9,9 +9,9 @@ import (
 )
 
 // A graph is a round of children that wait for each other by the table edges. Its root, their
-// parent, is its lock: whoever ends a node locks the root first, as whoever ends a child does. So
-// the ends of nodes of one graph are in order, and each settles its edges once: by its mark, in the
-// commit that ends it.
+// parent, is its lock: a transaction that ends a node locks the root first, as for a child's
+// parent. So the ends of nodes of one graph are in order, and each settles its edges once: by its
+// mark, in the commit that ends it.
 //
 // A node that waits is in awaiting_children, at visit 0, with its edges to come in
 // children_pending. join_failed counts the edges that are not met. The first of these ends its
@@ -21,17 +21,17 @@ import (
 // The edges of a quorum count as one edge. It is met when wake_done of them are, and not met when
 // so many can never be. join_done counts those that are met, join_size those to come.
 
-// waitingNode is the condition that the row x waits for nodes, and not for children of its own. It
-// takes no part in the choice of an index: a plan that was made while there were no graphs would
-// take that of nodes for empty, and go through all of it for every edge.
+// waitingNode is the condition that the row x waits for nodes, and not for its children. It takes
+// no part in the choice of an index: a plan that was made while there were no graphs would take
+// that of nodes for empty, and go through all of it for every edge.
 const waitingNode = `coalesce(x.status = 'awaiting_children' AND x.visit = 0 AND x.node IS NOT NULL, false)`
 
 // begun is the condition that the row x, a node at its first visit that does not execute, has
-// begun: what is restarted before it lets it wait again no more. An outcome that has kept the visit
-// has left its mark, a release of a step that was called has left begunText, and a reap has counted
+// begun: a restarted node before it lets it wait no more. An outcome that has kept the visit has
+// left its mark, a release of a step that was called has left begunText, and a reap has counted
 // the crash. A Restart that decides the node anew takes the mark away. So a claim that was given
 // back before the step was called does not count, nor does a node that gave way (step.Commit's
-// Unbegun), and nobody else pays for a column or a write.
+// Unbegun), and no other row pays for a column or a write.
 const begun = `(x.attempt > 0 OR x.crashes > 0 OR x.commit_id IS NOT NULL)`
 
 // begunText is the mark of no commit.
@@ -47,9 +47,9 @@ func begunNodes(claims []*step.Claim) (ids []int64) {
 	return ids
 }
 
-// heldText lists those of some nodes for which a row waits that somebody else has locked. It locks
-// the others, so that settleText has them. A row that has ceased to wait since the statement
-// began counts as held: the next try sees it as it is.
+// heldText lists, of some nodes, those for which a row waits that another transaction has locked.
+// It locks the others, so that settleText has them. A row that has ceased to wait since the
+// statement began counts as held: the next try sees it as it is.
 func heldText(nodes string) string {
 	return `SELECT n.id FROM unnest(` + nodes + `) AS n(id)
   CROSS JOIN LATERAL (SELECT e.to_id FROM {s}.edges e WHERE e.from_id = n.id OFFSET 0) e

@@ -16,26 +16,26 @@ import (
 )
 
 // A node adds nodes to its graph in the commit of its outcome. That commit locks the root first,
-// and looks at the graph by a later statement. Whoever ends a node locks the root, too, and so does
-// whoever else adds: so the graph stands still from the look to the COMMIT. A node that waits keeps
-// waiting, a node that has ended has settled its edges, and a name that is free stays free. A node
-// that is claimed meanwhile has ceased to wait before.
+// and looks at the graph by a later statement. A transaction that ends a node locks the root, too,
+// and so does another one that adds: so the graph stands still from the look to the COMMIT. A node
+// that waits keeps waiting, a node that has ended has settled its edges, and a name that is free
+// stays free. A node that is claimed meanwhile has ceased to wait before.
 //
 // The root waits for the added nodes, too. It cannot have woken because all have ended, since the
 // node that adds has not.
 //
 // An edge whose origin has ended is settled at once, by the statement that settles all edges, and
-// those of the node that adds by this very commit, behind the additions.
+// the edges of the node that adds by this very commit, behind the additions.
 //
 // Nothing is added to a graph whose root has ended. If the outcome were applied all the same, the
 // node would stay without what it decided: a Restart of the root leaves alone what is done. So the
-// node is cancelled instead, as one that still runs when its graph is over, and runs again with the
-// root. Whoever ends a root locks it. So either growRootSQL, behind the lock above, sees that end,
-// or that end follows this COMMIT and finds what was added.
+// node is cancelled instead, as one that still runs when its graph is over, and runs again with
+// the root. The transaction that ends a root locks it. So either growRootSQL, behind the lock
+// above, sees that end, or that end follows this COMMIT and finds what was added.
 
-// growLockSQL leads a transaction that adds to a graph. As slowNodesSQL, it locks own row, root and
-// what waits for the own row, in one order; and the nodes that are to wait for added ones. $1 own
-// row and root $2 own row $3 root $4 round $5 names
+// growLockSQL leads a transaction that adds to a graph. As slowNodesSQL, it locks own row, root
+// and the rows that wait for the own row, in one order; and the nodes that are to wait for added
+// ones. $1 own row and root $2 own row $3 root $4 round $5 names
 var growLockSQL = named("grow lock", `SELECT x.id FROM {s}.gen_durable x
 WHERE x.id = ANY(ARRAY(SELECT unnest($1::bigint[]) UNION SELECT e.to_id FROM {s}.edges e WHERE e.from_id = $2::bigint
   UNION SELECT t.id FROM {s}.gen_durable t WHERE t.parent_id = $3::bigint AND t.parent_round = $4::bigint AND t.node = ANY($5::text[])))
@@ -52,8 +52,8 @@ var growNodesSQL = named("grow nodes", `SELECT x.id, x.node, x.fsm, x.joined IS 
   x.status = 'failed' OR x.visit = 0 AND coalesce(x.join_failed > 0, false)
 FROM {s}.gen_durable x WHERE x.parent_id = $1::bigint AND x.parent_round = $2::bigint AND x.node = ANY($3::text[])`)
 
-// growEdgesSQL looks which edges are there. Nobody adds one, and nobody deletes one of a node that
-// has not ended, while the root is locked. $1 from $2 to
+// growEdgesSQL looks which edges are there. None is added, and none of a node that has not ended
+// is deleted, while the root is locked. $1 from $2 to
 var growEdgesSQL = named("grow edges", `SELECT u.f, u.t FROM unnest($1::bigint[], $2::bigint[]) AS u(f, t)
 WHERE EXISTS (SELECT FROM {s}.edges e WHERE e.from_id = u.f AND e.to_id = u.t OFFSET 0)`)
 
@@ -282,13 +282,13 @@ func (s *Store) stillMine(send send, b *batch) (mine bool, err error) {
 	return mine, err
 }
 
-// OverMark returns the mark under which an attempt to commit an outcome cancels its node, since the
-// graph to which that adds is over. It is not the mark of the attempt: the outcome is not applied,
-// and whoever looks for it finds it stale.
+// OverMark returns the mark under which an attempt to commit an outcome cancels its node, since
+// the graph to which that adds is over. It is not the mark of the attempt: the outcome is not
+// applied, and a later look finds it stale.
 func OverMark(mark string) string { return uuid.NewSHA1(uuid.Nil, []byte(mark)).String() }
 
 // overtaken cancels the node that adds, whose graph is over, as CancelRest cancels what still runs
-// then. What waits for it goes on, to be skipped. growLockSQL has locked all rows that this
+// then. Nodes that wait for it go on, to be skipped. growLockSQL has locked all rows that this
 // changes. The next of its partition key is left to Promote: if Postgres refuses to change that
 // one, it is no fault of the outcome's.
 func (s *Store) overtaken(send send, b *batch, out *Committed) error {
@@ -313,8 +313,8 @@ func (s *Store) overtaken(send send, b *batch, out *Committed) error {
 	return err
 }
 
-// overtakenApart is overtaken in a transaction of its own, after that of the step was rolled back.
-// A Restart in between may have let the graph go on: then the step is to run again.
+// overtakenApart is overtaken in a separate transaction, after the step's was rolled back. A
+// Restart in between may have let the graph go on: then the step is to run again.
 func (s *Store) overtakenApart(ctx context.Context, conn *pgxpool.Conn, lock string, b *batch, out *Committed) error {
 	b.growth.own = false
 	return s.interactiveOn(ctx, conn, lock, func(send send) ([]entpgx.Stmt, error) {
@@ -385,8 +385,8 @@ type addedEdges struct {
 	back       bool           // one leads from a node that was there
 }
 
-// sort sorts the edges by what is to be done for them. What leads to a node that does not wait any
-// more is left out.
+// sort sorts the edges by the statement that handles them. Edges to a node that does not wait any
+// more are left out.
 func (g *growth) sort(id []int64) *addedEdges {
 	out := &addedEdges{over: map[int64]bool{}}
 	for _, e := range g.Graph.Edges {
@@ -431,10 +431,10 @@ func (c *edgeColumns) add(from, to int64, needs step.Need) {
 	c.from, c.to, c.needs = append(c.from, from), append(c.to, to), append(c.needs, int16(needs))
 }
 
-// reach is what lies behind nodes to which this transaction has led edges. Without an edge from a
-// node that was there, none of it can lie behind itself: nothing leads to a new node. What has
-// begun or ended waits for nothing now, but a restart may have let nodes wait again before which it
-// stands, and the next one would let all of them wait for themselves.
+// reach is the set of nodes behind those to which this transaction has led edges. Without an edge
+// from a node that was there, none of it can lie behind itself: nothing leads to a new node. A
+// node that has begun or ended waits for nothing now, but a restart may have let nodes wait again
+// before which it stands, and the next one would let all of them wait for themselves.
 type reach struct {
 	step.Graph
 

@@ -13,13 +13,13 @@ import (
 // were.
 //
 // The policy counts while join_round >= round: join_round is the visit at which the children join,
-// round that at which they first did, and both are one here. So a later round without a policy ends
-// this one by moving round. awaits and
-// await_deadline are those of an Await: whatever delivers signals or looks for timeouts wakes such
-// a parent, too, and recheckSQL looks for signals that were there before.
+// round that at which they first did, and both are one here. So a later round without a policy
+// ends this one by moving round. awaits and await_deadline work as for an Await: deliveries and
+// the sweep of timeouts wake such a parent, too, and recheckSQL looks for signals that were there
+// before.
 //
-// A graph always has one, if only an empty one, and its round is noted in graphs: what is left of
-// it is cancelled once the parent has ended. Once none of its nodes lives, the round is forgotten
+// A graph always has one, if only an empty one, and its round is noted in graphs: its live nodes
+// are cancelled once the parent has ended. Once none of its nodes lives, the round is forgotten
 // there by the next graph, or by forgetRestSQL. A node that runs again later does so by a Restart,
 // which notes the round anew. See restDue.
 //
@@ -45,11 +45,11 @@ var (
 )
 
 // rejoinSQL lets parents that this batch has parked by a Rejoin wait for the children of their
-// newest round that are left, under a policy of its own. It counts the children anew, since nobody
-// counts those that end while their parent runs. It is a statement of its own after the park, under
-// the row lock of the park: whoever ends a child locks its parent first, so each such commit is
-// either in this snapshot, or will find the row as it is left here. Children that this very batch
-// has ended are taken as left: joinSQL, which follows, counts them.
+// newest round that are left, under its own policy. It counts the children anew, since children
+// that end while their parent runs are not counted. It is a separate statement after the park,
+// under the row lock of the park: a transaction that ends a child locks its parent first, so each
+// such commit is either in this snapshot, or will find the row as this statement leaves it.
+// Children that this very batch has ended are taken as left: joinSQL, which follows, counts them.
 //
 // The numbers of the policy count the ends that the step has not seen, so that an end between its
 // look at the children and this statement is not slept through. A step that has not looked has seen
@@ -65,8 +65,7 @@ var (
 // A rest that is due stays due, though the parent waits for the round again: the round becomes
 // negative in losers, and so differs from the round that the row waits for. See dueRestSQL.
 //
-// Where the Rejoin goes on with a stream, what counts is the ends that no visit was shown: see
-// streamSQL.
+// If the Rejoin goes on with a stream, it counts the ends that no visit was shown: see streamSQL.
 //
 // $1 to $11 as policySQL $12 rounds $13 $14 how many that are done, that failed, the step has seen
 // (NULL: it has not looked) $15 how many ends a portion of the stream has at most (NULL: it is
@@ -106,9 +105,9 @@ const (
       OR ` + freshFailed + ` >= u.failed OR ` + freshEnded + ` >= u.ended, false))`
 )
 
-// retriedText is the condition that the child is one whose end its parent has counted, or may have,
-// and that an operator's Retry or Rewind has let run again since. Whatever ends a child leaves one
-// mark in joined and in commit_id; a second end leaves another one in commit_id alone.
+// retriedText is the condition that the child is one whose end its parent has counted, or may
+// have, and that an operator's Retry or Rewind has let run again since. The end of a child leaves
+// one mark in joined and in commit_id; a second end leaves another one in commit_id alone.
 func retriedText(child string) string {
 	return `(` + child + `.joined IS NOT NULL AND (` + child + `.finished_at IS NULL OR coalesce(` + child + `.joined <> ` + child + `.commit_id, false)))`
 }

@@ -21,10 +21,10 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[]) AS u(id, tok
 LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.visit, x.commit_id FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
   ON true`)
 
-// freeSQL locks the given rows, except those that someone has locked. $1 ids
+// freeSQL locks those of the given rows that are free. $1 ids
 var freeSQL = named("resolve lock", `SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED`)
 
-// resolveSlowSQL is freeSQL for who waits. $1 ids
+// resolveSlowSQL is freeSQL for callers that wait. $1 ids
 var resolveSlowSQL = named("resolve lock", slowText, "slow")
 
 // Verdict is the fate of an outcome that a commit did not report as applied.
@@ -33,29 +33,29 @@ type Verdict int
 // The verdicts.
 const (
 	// Stale means that the claim is over and the row bears none of the outcome's marks. The outcome
-	// changed nothing, as far as anybody can tell.
+	// changed nothing, as far as the database shows.
 	Stale Verdict = iota
 	// Mine means that the outcome was applied: the row bears one of its marks.
 	Mine
-	// Current means that the outcome was not applied, that the claim still holds, and that nobody had
-	// locked its row or that of the parent that it joins. Commit it again.
+	// Current means that the outcome was not applied, that the claim still holds, and that neither
+	// its row nor the row of the parent that it joins was locked. Commit it again.
 	Current
-	// Held means that the last committed version of the row says the same as for Current, but
-	// somebody has locked that row or the parent's. The holder may be an attempt in its old backend,
-	// about to commit, or a stranger.
+	// Held means that the last committed version of the row says the same as for Current, but that
+	// row or the parent's is locked. The holder may be an attempt in its old backend, about to
+	// commit, or another program.
 	Held
 )
 
 // Resolve returns, by instance id, the fate of outcomes. marks are, for each of them, the marks of
-// every attempt to commit it. Those of one outcome say nothing about another's: an attempt that
-// left out the one may have committed the other's outcome of the visit before. No instance may
-// occur twice.
+// every attempt to commit it. The marks of one outcome say nothing about another's: an attempt
+// that left out the one may have committed the other's outcome of the visit before. No instance
+// may occur twice.
 //
 // An attempt without an answer may still be about to commit in its old backend. Then it holds the
 // rows of all its outcomes, and reading them would mislead (T28). So Resolve first locks the rows,
-// and those of the parents to join, as far as nobody has locked them, and then reads them by a
-// separate statement. It waits for nobody, and the holder of one row delays the verdict on that
-// outcome only. With wait, which is for one outcome alone, Resolve waits for the holders instead.
+// and the rows of the parents to join, as far as they are free, and then reads them by a separate
+// statement. It waits for no lock, and the holder of one row delays the verdict on that outcome
+// only. With wait, which is for one outcome alone, Resolve waits for the holders instead.
 //
 // Resolve also reads the rows that it could not lock. If one bears a mark, or no longer passes the
 // fence, then that is committed, and stays true whatever the holder does: the holder's own version

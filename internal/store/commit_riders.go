@@ -29,17 +29,17 @@ WHERE g.id = ANY($1::bigint[]) AND g.commit_id = $2::uuid
     AND s.id NOT IN (SELECT unnest($3::bigint[])) LIMIT 1)
 RETURNING g.queue`)
 
-// unlessSQL lets instances that this batch has ended go on, at another step, if a signal of certain
-// names waits. It is a separate statement after the end, under the row lock of the end, so it is
-// exact: a delivery locks its target first. If that was before the end, the delivery has committed,
-// since the end has the lock by now, and this snapshot contains its signal. If it comes after, it
-// waits for this transaction, and then finds a live instance, or none and inserts nothing. A row
-// that somebody has locked is not ended at all (SKIP LOCKED), and its outcome comes again.
+// unlessSQL lets instances that this batch has ended go on, at another step, if a signal of
+// certain names waits. It is a separate statement after the end, under the row lock of the end, so
+// it is exact: a delivery locks its target first. If that was before the end, the delivery has
+// committed, since the end has the lock by now, and this snapshot contains its signal. If it comes
+// after, it waits for this transaction, and then finds a live instance, or none and inserts
+// nothing. A locked row is not ended at all (SKIP LOCKED), and its outcome comes again.
 //
 // Signals that the execution was given do not count, by their ids (T2): those are consumed here as
 // by a Next. The row becomes what a Next makes of it, except for awaits, by which the claim finds
-// the signals. A join is taken back before the rider that counts it. Ending first and undoing it is
-// what makes the usual case cheap: an end that nothing waits for is written once.
+// the signals. A join is taken back before the rider that counts it. Ending first and undoing it
+// makes the usual case cheap: an end that nothing waits for is written once.
 //
 // $1 ids $2 mark $3 steps $4 states $5, $6 slice of $7 names $8 signals given to these executions
 var unlessSQL = named("unless", `WITH turned AS (
@@ -62,15 +62,15 @@ var (
 	dropInboxRecordedSQL = named("drop inbox", dropInboxText(true), "recorded")
 )
 
-// dropInboxText deletes the inboxes of instances that are done, and returns how many signals of
-// them nobody has consumed. It follows the update, so that it sees signals that were delivered
+// dropInboxText deletes the inboxes of instances that are done, and returns how many of their
+// signals were unconsumed. It follows the update, so that it sees signals that were delivered
 // before the row was locked (T3), and unlessSQL, whose instances are not done. Never add
 // "finished_at IS NOT NULL": the plan would walk that index. $1 ids $2 mark $3 signals given to
 // these executions: the end has consumed them.
 //
-// It may also append to the history which signals of recorded instances nobody had consumed, a row
-// for each name. Its kind has a dot, so that the row counts as no run of a step. $4 the recorded
-// instances $5 worker
+// It may also append the unconsumed signals of recorded instances to the history, a row for each
+// name. Its kind has a dot, so that the row counts as no run of a step. $4 the recorded instances
+// $5 worker
 func dropInboxText(recorded bool) string {
 	return `WITH d AS (DELETE FROM {s}.signals s
 WHERE s.target_id = ANY($1::bigint[])
@@ -84,11 +84,12 @@ w AS (`+historyInto+`(SELECT clock_timestamp()), g.id, g.visit, NULL, NULL, NULL
 SELECT n.target_id, n.name, n.number FROM n`)
 }
 
-// dropInstancesSQL deletes instances that are done and are not to be kept. It is the last rider, so
-// that all others find the row. Whoever waits for its lock meanwhile (a delivery, an operator)
-// finds no row then, and no target. One that unlessSQL lets go on is not done. The update holds the
-// row, but not its key: an open transaction of the host's may just have inserted a row that refers
-// to it. Nobody waits for that (SKIP LOCKED); the GC deletes the instance. $1 ids $2 mark
+// dropInstancesSQL deletes instances that are done and are not to be kept. It is the last rider,
+// so that all others find the row. A transaction that waits for its lock meanwhile (a delivery, an
+// operator) finds no row then, and no target. One that unlessSQL lets go on is not done. The
+// update holds the row, but not its key: an open transaction of the host's may just have inserted
+// a row that refers to it. That waits for no lock (SKIP LOCKED); the GC deletes the instance. $1
+// ids $2 mark
 var dropInstancesSQL = named("drop instances", `DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(
   SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) AND x.commit_id = $2::uuid AND x.status = 'done'
   FOR UPDATE SKIP LOCKED))`)

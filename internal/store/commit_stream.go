@@ -13,10 +13,10 @@ import (
 // A stream shows a parent the ends of its children in portions, each end once, in the order in
 // which they were committed (fsm.ChildrenOutcome.Stream). Nothing of that goes by a clock:
 //
-// Whoever ends a child locks its parent first, and keeps that lock to the end of its transaction.
-// In it, joinText draws a number from a sequence for the child, in stream_nth. Between two
-// ends of children of one parent lies the release of that lock, so the numbers are in the order of
-// the commits, and a snapshot that has a number has all lower ones, too.
+// A transaction that ends a child locks its parent first, and keeps that lock to its end. In it,
+// joinText draws a number from a sequence for the child, in stream_nth. Between two ends of
+// children of one parent lies the release of that lock, so the numbers are in the order of the
+// commits, and a snapshot that has a number has all lower ones, too.
 //
 // Which ends a visit of the parent is shown is noted in the children, in stream_visit, before the
 // step runs: see portionSQL. A visit keeps its portion, however often it runs. Only progress begins
@@ -36,9 +36,10 @@ FROM (SELECT unnest($1::bigint[]) AS id, unnest($3::int[]) AS most) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $2::uuid AND x.round > 0 OFFSET 0) l
 WHERE g.ctid = l.tid`)
 
-// joiners are children that end, and whose parents count that. Whoever ends a row sees whether it
-// is a child of a stream. So joinStreamedSQL goes out only for batches, sweeps and verbs that end
-// such a child, and everybody else sends the statement that knows nothing of streams.
+// joiners are children that end, and whose parents count that. A transaction that ends a row sees
+// whether it is a child of a stream. So joinStreamedSQL goes out only for batches, sweeps and
+// verbs that end such a child, and everybody else sends the statement that knows nothing of
+// streams.
 type joiners struct {
 	ids      []int64
 	streamed bool // one of them is a child of a stream
@@ -84,9 +85,9 @@ var portionLockSQL = named("portion lock", `SELECT x.stream_most FROM {s}.gen_du
 WHERE x.id = $1 AND x.claim_token = $2 AND x.visit = $3 AND coalesce(x.status = 'executing', false) FOR NO KEY UPDATE`)
 
 // portionSQL notes the portion of a visit, unless it has one: of the ends that no visit was shown,
-// the first. Those without a number come last: see above. It is a statement of its own after the
-// lock. The children are locked by ascending ids, as an operator's verbs do.
-// $1 parent $2 round $3 visit $4 most
+// the first. Those without a number come last: see above. It is a separate statement after the
+// lock. The children are locked by ascending ids, as an operator's verbs do. $1 parent $2 round $3
+// visit $4 most
 var portionSQL = named("portion", `WITH k AS MATERIALIZED (
   SELECT x.id, x.joined, x.stream_nth, x.stream_visit, x.finished_at FROM {s}.gen_durable x WHERE x.parent_id = $1::bigint AND x.parent_round = $2::bigint),
 l AS MATERIALIZED (
@@ -118,10 +119,10 @@ type Portion struct {
 	Left   int     // children that no visit was shown yet, whether they have ended or not
 }
 
-// Portion notes which children the visit of a claim is shown, if that is not noted yet, and returns
-// them. It waits only briefly for rows that somebody has locked, the parent's or a child's, since
-// it is called in a slot: IsLockTimeout tells that. It passes over none, since a portion has the
-// ends in their order.
+// Portion notes which children the visit of a claim is shown, if that is not noted yet, and
+// returns them. It waits only briefly for locked rows, the parent's or a child's, since it is
+// called in a slot: IsLockTimeout tells that. It passes over none, since a portion has the ends in
+// their order.
 func (s *Store) Portion(ctx context.Context, c *step.Claim) (out Portion, err error) {
 	return s.portion(ctx, c, func(most int) entpgx.Stmt { return s.stmt(portionSQL, nil, c.ID, c.Round, c.Visit, most) })
 }

@@ -19,7 +19,7 @@ import (
 // Their idle polls go together, in rounds, and their heartbeats share one connection (trunk.go). It
 // is safe for concurrent use.
 //
-// No store stops the others. In a round each store has a transaction of its own, with shorter time
+// No store stops the others. In a round each store has its own transaction, with shorter time
 // limits than a transaction alone. If a store's transaction fails in the round, the store repeats
 // it by itself at once, and the company sends the transactions behind it in the pipeline anew. A
 // store that failed or was slow stays out of the rounds for a while; the while doubles if that
@@ -45,8 +45,8 @@ type Company struct {
 	nodes map[node]*Company // those of the distributed schemas
 }
 
-// NewCompany returns a company for engines with this pool. Without a pool, each engine has a pool
-// of its own, and only engines share polls whose schemas Citus has on one node.
+// NewCompany returns a company for engines with this pool. Without a pool, each engine has a
+// separate pool, and only engines share polls whose schemas Citus has on one node.
 func NewCompany(pool *pgxpool.Pool) *Company {
 	// Processes that start at the same time should poll at different times.
 	at := time.Now().Add(-rand.N(time.Second)) //nolint:gosec // jitter
@@ -205,7 +205,7 @@ func (s *seat) answer(err error) {
 // errAlone tells a store that the round ended without an answer for it, for no fault of the store.
 var errAlone = errors.New("gendurable: the look of several schemas has ended before this one's")
 
-// look sends the transaction of a store together with those of others.
+// look sends the transaction of a store together with other stores'.
 func (c *Company) look(ctx context.Context, s *Store, stmts []entpgx.Stmt) error {
 	mine := &seat{store: s, stmts: stmts, answered: make(chan struct{})}
 	c.mu.Lock()

@@ -9,11 +9,11 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// Stores whose schemas Citus distributes have pools of their own, which follow the schemas. While
+// Stores whose schemas Citus distributes have separate pools, which follow the schemas. While
 // several of them are on one node, they poll in one round trip nevertheless. A company has another
-// one for each node and role; a store learns by a poll that it sends by itself where its schema is,
-// and then joins the rounds of that node. When it learns that the schema has moved it leaves them,
-// and polls by itself until its pool leads to the new owner.
+// one for each node and role; a store learns by a poll that it sends by itself where its schema
+// is, and then joins the rounds of that node. When it learns that the schema has moved it leaves
+// them, and polls by itself until its pool leads to the new owner.
 //
 // Such rounds have a connection that one of the stores has dialled. It is used only if it leads to
 // the node of the rounds, and given up when it seems to lead nowhere that is written to. Heartbeats

@@ -18,8 +18,8 @@ type Definition struct {
 // the same version of a machine otherwise, the one that started last is right.
 //
 // The statement neither writes nor locks a row that says the same already, so that a usual start
-// writes nothing. It passes over a row that somebody holds: the holder may be a stranger, and a
-// drawing is not worth a start that waits. Lock and UPDATE are one statement, and join by ctid: see
+// writes nothing. It passes over a locked row: the holder may be another program, and a drawing is
+// not worth a start that waits. Lock and UPDATE are one statement, and join by ctid: see
 // commitSQL. Where another process has changed the row after the look, the row keeps what that one
 // has declared, which started as late. New rows are inserted in order, so that two processes that
 // start at once do not deadlock; the later one waits for the other's COMMIT, at most for the

@@ -19,7 +19,7 @@ import (
 )
 
 // Fault classifies an error of Postgres, or of the connection, by what the sender of the statement
-// should do. Classify alone decides it: nobody else looks at an SQLSTATE (T30).
+// should do. Classify alone decides it: no other code looks at an SQLSTATE (T30).
 type Fault int
 
 // The faults.
@@ -109,7 +109,7 @@ const beyondMemory = "invalid memory alloc request size"
 
 // classifyReport lists the errors that one entry cannot cause. It blames the entry for all others:
 // besides values that do not fit (22, 23, 54), triggers and policies of the host raise any code
-// (P0001, 38000, 44000, codes of their own), and a damaged row fails alone (XX001, XX002).
+// (P0001, 38000, 44000, codes of their choice), and a damaged row fails alone (XX001, XX002).
 func classifyReport(pg *pgconn.PgError) Fault {
 	switch {
 	case hasClass(pg.Code, "XX001", "XX002"), strings.HasPrefix(pg.Message, beyondMemory):
@@ -234,19 +234,19 @@ func MayNeverPass(err error) bool {
 }
 
 // blames reports whether one row or entry of several may have caused an error, in a statement that
-// waits for nobody: Postgres refuses it, or a trigger of the host fails where the engine's own
-// statements cannot. Conflicts are among these: the statement skips what others hold, so it meets
-// one of its own seldom, and to narrow that down is just another try. A trigger may report one for
-// the same row each time.
+// waits for no lock: Postgres refuses it, or a trigger of the host fails where the engine's own
+// statements cannot. Conflicts are among these: the statement skips locked rows, so it seldom
+// meets a conflict by itself, and to narrow that down is just another try. A trigger may report
+// one for the same row each time.
 func blames(err error) bool {
 	pg := reported(err)
 	return Classify(err) == FaultData ||
 		pg != nil && hasClass(pg.Code, "40", "42", "3F", "55000", "XX")
 }
 
-// holdsUp reports whether one row of several may have held up a sweep: blames says so, or a trigger
-// of the host waits for a lock, or works longer than the statement may, alone or all of them
-// together. What is set apart for that by mistake comes a minute later.
+// holdsUp reports whether one row of several may have held up a sweep: blames says so, or a
+// trigger of the host waits for a lock, or works longer than the statement may, alone or all of
+// them together. A row that is set apart by mistake comes a minute later.
 func holdsUp(err error) bool { return blames(err) || IsLockTimeout(err) || IsCancelled(err) }
 
 // unknown reports whether err leaves open if the transaction was committed.

@@ -14,7 +14,7 @@ func when(has bool, text string) string {
 	return ""
 }
 
-// either returns the text of the forms that have something, or that of the others.
+// either returns the text for forms that have something, or the text for the others.
 func either(has bool, text, other string) string {
 	if has {
 		return text

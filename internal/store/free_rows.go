@@ -21,8 +21,8 @@ const RowsSilent = 30 * time.Second
 // and the row of a commit executes until the server finds out that the connection is dead.
 //
 // Only a pipeline that is not complete is active and waits for its client, or a COPY, which a host
-// may run in a transaction of its own, however slowly: a session whose last statement names no
-// table of this schema is left alone. The sessions that are seen are those of this role.
+// may run in its own transaction, however slowly: a session whose last statement names no table of
+// this schema is left alone. It sees the sessions of this role only.
 //
 // $1 this schema as statements have it, with a dot $2 µs
 var freeRowsSQL = named("free rows", `SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)) FROM pg_stat_activity a

@@ -22,17 +22,17 @@ import (
 // gate's name, or name/value: its key. Places have the numbers from 1.
 //
 // An instance behind a gate of the first or the third kind waits in line there (lane line), out of
-// everybody's way: whoever inserts it puts it there if he knows the gate, and otherwise a claim
+// everybody's way: the insert puts it there if the process knows the gate, and otherwise a claim
 // that meets it in front does: see gatedSQL. A claim from the lines gives it a place and makes it
-// executing, in one update: see lineSQL. Whatever ends the claim deletes the place, in the same
+// executing, in one update: see lineSQL. The end of the claim deletes the place, in the same
 // update. So the place is a column of the row that has it, and ends with the row's claim, however
 // that ends: no counter has to be kept in step.
 //
 // Only one transaction at a time admits at a gate: that which has its lock, see lockGatesSQL. What
 // it counts it counts in a later statement, whose snapshot has every claim of those that had the
-// lock before. Nobody but a claim takes places, so it cannot count too few, whatever ends
-// meanwhile. The unique indexes gen_durable_place, _seat and _run are there all the same: they
-// refuse a place that is given twice, should a claim be wrong, or foreign SQL give places.
+// lock before. Only claims take places, so it cannot count too few, although others end meanwhile.
+// The unique indexes gen_durable_place, _seat and _run are there all the same: they refuse a place
+// that is given twice, should a claim be wrong, or foreign SQL give places.
 //
 // A place that becomes free is seen by the next claim. The process whose claim has ended claims
 // again, since it has a free slot; the others, once they poll.
@@ -50,7 +50,7 @@ const onlyText = `SELECT count(*) = 1 AS alone, min(r.name) AS name, min(r.queue
     min(r.label) AS label, bool_or(r.run) AS run
   FROM {s}.gates r WHERE NOT ` + seatText
 
-// onlyGateText is gateText beside a row o of onlyText. Where there is one gate only, a few
+// onlyGateText is gateText beside a row o of onlyText. If there is one gate only, a few
 // comparisons say whether it concerns the row, and nothing has to be put in order for each row.
 var onlyGateText = `CASE WHEN o.alone THEN CASE WHEN (NOT o.run OR g.run_gate IS NULL) AND coalesce(o.queue = g.queue, true)
         AND coalesce(o.machine = g.fsm, true) AND coalesce(o.step = g.step, true) AND (o.label IS NULL OR g.labels ->> o.label IS NOT NULL)

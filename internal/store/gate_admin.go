@@ -32,8 +32,8 @@ w AS (`
 	keyChanged = `, 'gate ' || w.key, $2::text, $3::text, b.seen, w.now FROM w LEFT JOIN b ON true)
 SELECT r.label IS NOT NULL, EXISTS (SELECT FROM w) FROM r`
 
-	// closeKeySQL closes a key until a time, or opens it with NULL. Whoever opens it means that it is
-	// to go on: what it owes, and how slow a provider has made it, is forgotten. $4 time
+	// closeKeySQL closes a key until a time, or opens it with NULL. To open it means that it is to go
+	// on: what it owes, and how slow a provider has made it, is forgotten. $4 time
 	closeKeySQL = named("close gate", keyOf+`
 INSERT INTO {s}.gate_keys AS k (key, closed_until) SELECT $1, $4::timestamptz FROM o
 WHERE $4::timestamptz IS NOT NULL OR EXISTS (SELECT FROM {s}.gate_keys x WHERE x.key = $1)
@@ -65,8 +65,8 @@ var (
 )
 
 // CloseGateKey closes a key of a gate, or a gate with all its keys, until a time, and reports
-// whether that changed anything: no claim there begins before. What executes goes on. The zero time
-// opens it.
+// whether that changed anything: no claim there begins before. Executing steps go on. The zero
+// time opens it.
 func (s *Store) CloseGateKey(ctx context.Context, key string, until time.Time, by By) (changed bool, err error) {
 	var at *time.Time
 	if !until.IsZero() {

@@ -10,25 +10,24 @@ import "context"
 // session waits for its client inside an extended query. There the server has no limit of time
 // before Postgres 17: statement_timeout has ended with the statement before, and
 // idle_in_transaction_session_timeout begins with the end of the query. So the session would keep
-// the lock until the server finds out that the connection is dead, by default in two hours, and
-// nobody would go through the gate.
+// the lock until the server finds out that the connection is dead, by default in two hours, and no
+// instance would go through the gate.
 //
-// Who is silent has not sent its COMMIT, so to end the session takes nothing back that somebody
-// relies on. If the client lives, it finds the connection closed, and claims again. A stranger who
-// took the lock by hand is idle in his transaction, and is left alone.
+// A silent session has not sent its COMMIT, so to end it takes back nothing that a process relies
+// on. If the client lives, it finds the connection closed, and claims again. A session that took
+// the lock by hand is idle in its transaction, and is left alone.
 //
-// The sessions that are seen here are those of this role, and of roles of which it is a member: it
-// may end them.
-// $1 this schema
+// It sees the sessions of this role, and of roles of which it is a member: it may end them. $1
+// this schema
 var freeGatesSQL = named("free gates", `SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)) FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.xact_start IS NOT NULL AND a.state = 'active' AND a.wait_event = 'ClientRead'
   AND a.state_change < clock_timestamp() - interval '3 s' AND EXISTS (
     SELECT FROM pg_locks k JOIN {s}.gates r ON (k.classid::bigint << 32 | k.objid::bigint) = hashtextextended('gendurable gate ' || r.name || ' of ' || $1::text, 0)
     WHERE k.pid = a.pid AND k.locktype = 'advisory' AND k.objsubid = 1 AND k.granted)`)
 
-// turnBackSQL brings keys of gates back to the present whose debt is of a time that is yet to come:
-// somebody has set the server's clock back. Nothing would be paid off until that time. What is owed
-// stays, and is paid off from now on. A row that a claim has locked gets a time of its own there.
+// turnBackSQL brings keys of gates back to the present whose debt is of a time that is yet to
+// come: the server's clock was set back. Nothing would be paid off until that time. The debt
+// stays, and is paid off from now on. A row that a claim has locked gets its time from that claim.
 var turnBackSQL = named("turn back keys", `UPDATE {s}.gate_keys b SET at = clock_timestamp()
 FROM (SELECT k.key FROM {s}.gate_keys k WHERE k.at > clock_timestamp() ORDER BY k.key FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE b.key = l.key AND b.at > clock_timestamp()`)

@@ -10,18 +10,19 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// Who inserts what is behind a gate that he knows puts it straight into line there. That saves the
-// update by which a claim would put it in line: a third of all writes in the life of a row.
+// An insert puts an instance behind a known gate straight into line there. That saves the update
+// by which a claim would put it in line: a third of all writes in the life of a row.
 //
 // A process that polls knows the gates by that. Another reads them along with its inserts, in the
 // same round trip, no more often than every five seconds: the first inserts of a process go in
-// front. Only where an insert is large does it read them before, in round trips of their own, which
-// are nothing beside so many rows: see learnFirst. Its role may lack the right to read gates, which
-// no insert needs. So it asks first whether it has that right: a statement that fails would abort
-// the insert, and the host's transaction.
+// front. Only a large insert reads them before, in separate round trips, which are nothing beside
+// so many rows: see learnFirst. Its role may lack the right to read gates, which no insert needs.
+// So it asks first whether it has that right: a statement that fails would abort the insert, and
+// the host's transaction.
 //
-// What is known may be out of date, by a poll or by a transaction that commits much later, and
-// nothing depends on it: an insert takes no place and pays for nothing, only a claim does.
+// The process' knowledge may be out of date, by a poll or by a transaction that commits much
+// later, and nothing depends on it: an insert takes no place and pays for nothing, only a claim
+// does.
 //
 //   - A row at a gate that is not known yet is inserted in front, and a claim that knows of the
 //     gate puts it in line instead of claiming it: see gatedSQL. That is so whether the gate was

@@ -7,14 +7,14 @@ import (
 )
 
 // A row of gate_keys has what is known of one key of a gate, name/value, or of a gate, name. A
-// claim reads and updates it under the lock of the gate, and whoever closes, opens or weighs a key
-// updates other columns than the claim. A key without a row has the defaults. closeKeySQL and
+// claim reads and updates it under the lock of the gate, and verbs that close, open or weigh a key
+// update other columns than the claim. A key without a row has the defaults. closeKeySQL and
 // weighKeySQL return a row if they change anything.
 var (
-	// throttleSQL notes that a key was told of too many requests. With a time, or where the gate does
-	// not adapt, the key is closed for $2 µs, never shorter than it is closed already; where the gate
-	// adapts and nobody has said for how long, its pace halves instead, down to a hundredth. A key of
-	// which no gate has a rule is not changed.
+	// throttleSQL notes that a key was told of too many requests. With a time, or if the gate does
+	// not adapt, the key is closed for $2 µs, never shorter than it is closed already; if the gate
+	// adapts and no time is given, its pace halves instead, down to a hundredth. A key of which no
+	// gate has a rule is not changed.
 	//
 	// Many processes may be told so in the same moment, of calls that they had under way together.
 	// That is one piece of news: within half a second of the last time, by the times at which the
@@ -33,9 +33,9 @@ WHERE excluded.slowed_at IS NULL OR b.slowed_at IS NULL OR abs(date_part('epoch'
 )
 
 // Throttle notes that a key of a gate was told of too many requests. The key closes for as long as
-// after says. If after is zero, nobody has said how long: the key of a gate that adapts then
-// becomes half as fast, and recovers over the next ten periods of its rate each time to the double;
-// that of another gate closes for a second.
+// after says. If after is zero, no time is known: the key of a gate that adapts then becomes half
+// as fast, and recovers over the next ten periods of its rate each time to the double; another
+// gate's closes for a second.
 func (s *Store) Throttle(ctx context.Context, key string, after time.Duration) error {
 	if err := s.one(ctx, fastLock, throttleSQL, nil, key, micros(after)); err != nil {
 		return fmt.Errorf("throttle key %q of a gate: %w", key, err)

@@ -10,14 +10,14 @@ import (
 
 // An instance that waits in line at a gate is concerned by another one when an operator stores a
 // narrower gate, or changes whom the old one concerns. A claim notices that when it takes the
-// instance from its line, which a full or closed gate never lets it do. So each process that learns
-// of other rules goes through the lines once, and brings such instances to the line where they
-// belong.
+// instance from its line, which a full or closed gate never lets it do. So each process that
+// learns of other rules goes through the lines once, and brings such instances into their line.
 //
 // Nothing depends on who does so, how often, or by which version of the rules: a claim from a line
 // looks again whether the instance belongs there.
 
-// RefileLate is how long after the rules have changed nobody inserts by those of before any more.
+// RefileLate is the time after a change of the rules from which no process inserts by the old
+// ones.
 const RefileLate = knownFor + 5*time.Second
 
 // Filed is where a pass through the lines goes on. The zero Filed is before all lines.
@@ -33,11 +33,11 @@ type Filed struct {
 // gate by now in line there, and those behind none in front. A row with a partition key that is in
 // line has been the head of its key; a claim checks whether it still is.
 //
-// The page is read without locks. Then each row that moves is locked, and its place in line checked
-// again on what is locked: a row that a claim or a verb has changed since is left alone, and one
-// that somebody has locked is left to its claim, or to the next pass. The row that the lock returns
-// may be newer than this statement's snapshot. Then the update does not find it, and it stays for
-// the next pass as well.
+// The page is read without locks. Then each row that moves is locked, and its place in line
+// checked again on what is locked: a row that a claim or a verb has changed since is left alone,
+// and a locked one is left to its claim, or to the next pass. The row that the lock returns may be
+// newer than this statement's snapshot. Then the update does not find it, and it stays for the
+// next pass as well.
 //
 // $1 … $5 the last row of the page before: queue, gate, priority, time, id $6 most rows
 var refileSQL = named("refile", `WITH p AS MATERIALIZED (
@@ -58,9 +58,9 @@ FROM p ORDER BY p.n DESC LIMIT 1`)
 
 const lineRow = `SELECT g.id, g.queue, g.gate, g.priority, g.eligible_at FROM {s}.gen_durable g WHERE ` + inLine
 
-// Refile brings those of the next most rows in line that are behind another gate by now to where
-// they belong, and returns the queues in which it has moved some. It reports whether there may be
-// more rows in line behind.
+// Refile looks at the next most rows in line, brings those that are behind another gate by now
+// into its line, and returns the queues in which it has moved some. It reports whether there may
+// be more rows in line behind.
 func (s *Store) Refile(ctx context.Context, from *Filed, most int) (queues []string, more bool, err error) {
 	seen := 0
 	err = s.one(ctx, fastLock, refileSQL, func(rows pgx.Rows) error {

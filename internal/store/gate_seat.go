@@ -11,8 +11,8 @@ import (
 // gate without places has as many as its rate leaves, without numbers. It returns in how many µs
 // there are more, and whether all places are taken.
 //
-// It runs under the gate's lock (see lockGatesSQL), with a later snapshot. Whoever does not have
-// the lock, or cannot lock the row that has the debt, has no seat. $1 queue $2 most seats
+// It runs under the gate's lock (see lockGatesSQL), with a later snapshot. A claim without the
+// lock, or one that cannot lock the row that has the debt, has no seat. $1 queue $2 most seats
 var seatsSQL = named("seats", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 r AS MATERIALIZED (SELECT r.*, r.name = ANY(current_setting('gendurable.gates')::text[]) AS mine
   FROM {s}.gates r WHERE r.queue = $1 AND `+seatText+` ORDER BY r.name COLLATE "C" LIMIT 1),

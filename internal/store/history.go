@@ -13,10 +13,10 @@ import (
 )
 
 // The history has a row for each transition of a recorded machine. The statement that applies an
-// outcome appends its row: the fenced UPDATE becomes a CTE, and the INSERT takes its rows from what
-// that returns. So the two cannot differ, whatever else happens. A stale outcome updates nothing
-// and appends nothing, one that is left out because somebody holds its row is appended when it is
-// applied, and what is rolled back leaves neither. The INSERT locks no row and waits for nobody.
+// outcome appends its row: the fenced UPDATE becomes a CTE, and the INSERT takes its rows from
+// what that returns. So the two cannot differ, whatever else happens. A stale outcome updates
+// nothing and appends nothing, one that is left out because its row is locked is appended when it
+// is applied, and a rollback leaves neither. The INSERT locks no row and waits for no lock.
 //
 // A batch without a recorded entry sends the statements without a history.
 
@@ -129,8 +129,8 @@ func (t *trail) args(args ...any) []any {
 
 // undecidedSQL appends what became of outcomes that end an instance only if no signal waits. The
 // update has ended them all, and unlessSQL, before this statement, has let some go on. Both left
-// this batch's mark, and hold the rows: so what the rows say now is what is committed. How long
-// the step had waited is not known any more.
+// this batch's mark, and hold the rows: so the rows are as committed. How long the step had waited
+// is not known any more.
 //
 // $1 ids $2 mark $3 worker $4 visits $5 steps $6 attempts $7 took, µs $8 kinds $9 errors $10 diffs
 var undecidedSQL = named("history unless", historyInto+`g.updated_at, u.id, u.visit, u.took, NULL, u.attempt, g.fsm_version,
@@ -199,8 +199,8 @@ func (s *Store) SetRecorded(ctx context.Context, recorded, others []string) erro
 	return nil
 }
 
-// rollSQL makes the partitions of the days ahead, and drops those of the days past keep. $1 is keep
-// in µs.
+// rollSQL makes the partitions of the days ahead, and drops the partitions of days past keep. $1
+// is keep in µs.
 var rollSQL = named("roll history", `SELECT made, dropped, refused, coalesce(because, '') FROM {s}.gen_durable_roll_history($1::bigint * interval '1 microsecond')`)
 
 // Rolled is what a call of RollHistory did.
@@ -214,8 +214,8 @@ type Rolled struct {
 }
 
 // RollHistory makes the history's partitions for the days ahead, and removes the days that are
-// older than keep. It passes over what somebody else has locked, and what Postgres refuses to move.
-// In a distributed schema, Citus does it at its coordinator.
+// older than keep. It passes over locked tables, and rows that Postgres refuses to move. In a
+// distributed schema, Citus does it at its coordinator.
 func (s *Store) RollHistory(ctx context.Context, keep time.Duration) (out Rolled, err error) {
 	if s.rendered.Load().distributed() {
 		return s.rollAtCoordinator(ctx, keep)
@@ -230,9 +230,9 @@ func (s *Store) RollHistory(ctx context.Context, keep time.Duration) (out Rolled
 	return out, nil
 }
 
-// rollThereSQL calls the function of rollSQL at the coordinator, on a connection between the nodes.
-// The owner does not enter for it: Citus takes the locks of DDL there, and those of a move. $1 keep
-// in µs.
+// rollThereSQL calls the function of rollSQL at the coordinator, on a connection between the
+// nodes. The owner does not enter for it: Citus takes the locks of DDL there, and a move's. $1
+// keep in µs.
 var rollThereSQL = named("roll history", `SELECT c.success, c.result FROM pg_catalog.run_command_on_coordinator(
   format('SELECT row_to_json(r) FROM {s}.gen_durable_roll_history(%L) r', $1::bigint * interval '1 microsecond')) c`, "at the coordinator")
 

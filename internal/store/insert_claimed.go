@@ -17,12 +17,12 @@ import (
 // That saves a round trip, a flush and an update between the insert and the step, and an entry in
 // the index of ready rows.
 //
-// The row is nobody else's before the COMMIT, which makes row and claim at once. After it the row
-// is one that this worker has claimed, and everything that concerns such rows concerns it: leases,
-// the fence, cancels, signals. So no interleaving is new but two. Who inserts the same correlation
-// key waits for the COMMIT in the unique index, and finds the key occupied by an executing
-// instance. And if the COMMIT gets no answer, there may be a row of this worker without a flight:
-// see Held.
+// No other transaction sees the row before the COMMIT, which makes row and claim at once. After it
+// the row is one that this worker has claimed, and everything that concerns such rows concerns it:
+// leases, the fence, cancels, signals. So no interleaving is new but two. Another insert of the
+// same correlation key waits for the COMMIT in the unique index, and finds the key occupied by an
+// executing instance. And if the COMMIT gets no answer, there may be a row of this worker without
+// a flight: see Held.
 
 const (
 	// claimedMost bounds the instances of one insertion as claimed.

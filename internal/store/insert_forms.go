@@ -3,10 +3,10 @@ package store
 // insertForm is a form of the statements that insert instances. There are several, so that an
 // insertion costs nothing that none of its specs needs.
 type insertForm struct {
-	// keyless: no spec has a key. With ON CONFLICT Postgres takes a lock for every row, and writes one
-	// record more to its log, though only rows with keys can conflict; and for the order of the keys
-	// it copies and sorts them. Without it rows are inserted in input order, in which nobody can wait
-	// for them.
+	// keyless: no spec has a key. With ON CONFLICT Postgres takes a lock for every row, and writes
+	// one record more to its log, though only rows with keys can conflict; and for the order of the
+	// keys it copies and sorts them. Without it rows are inserted in input order, since no other
+	// insert can wait for them.
 	keyless  bool
 	retained bool // some spec has a retention of its own: see insert_retain.go
 	lined    bool // some spec is in line at a gate: see gate_insert.go
@@ -15,8 +15,8 @@ type insertForm struct {
 	added    bool // to the graph of the parent of who commits
 }
 
-// forms are the statements of an insertion: for specs with keys and for others, and where some spec
-// has a retention of its own.
+// forms are the statements of an insertion: for specs with keys and for others, and if some spec
+// has its own retention.
 type forms struct{ keyed, keyless, keyedRetained, keylessRetained *statement }
 
 // formsOf makes the statements of an insertion in all of these forms.
@@ -127,9 +127,9 @@ func (f insertForm) values() string {
   r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond'` + when(f.retained, `, r.retain::bigint[]`)
 }
 
-// numbered lists the specs, each with an id of its own. It draws ids in input order, which decides
-// ties of the pick order; the draw is below the sort, in a subquery that Postgres does not merge
-// since nextval is volatile.
+// numbered lists the specs, each with an id. It draws ids in input order, which decides ties of
+// the pick order; the draw is below the sort, in a subquery that Postgres does not merge since
+// nextval is volatile.
 func (f insertForm) numbered(p *parameters) string {
 	return `SELECT {next id} AS id, t.* FROM (` + f.rows(p) + `) t) r `
 }

@@ -46,10 +46,10 @@ type target struct {
 
 // insertRuled inserts specs in the transaction of send.
 //
-// What decides is locked until the commit: the window of a spec, then the row of the instance that
-// it replaces or cancels, then the entries of new keys in the unique index, each kind in order. An
-// occupant is found by a look without a lock, so it may have moved when it is locked. Then the
-// insertion does not find the key free, and the round looks again.
+// The rows that decide are locked until the commit: the window of a spec, then the row of the
+// instance that it replaces or cancels, then the entries of new keys in the unique index, each
+// kind in order. An occupant is found by a look without a lock, so it may have moved when it is
+// locked. Then the insertion does not find the key free, and the round looks again.
 func (s *Store) insertRuled(send send, list []*step.Spec, own int64, by By) ([]Inserted, Effects, error) {
 	r := ruling{s: s, send: send, own: own, by: by, list: list, out: make([]Inserted, len(list)), targets: map[int]target{}}
 	for _, round := range rounds(list) {
@@ -200,9 +200,9 @@ func (r *ruling) takeKept(todo []int, fresh map[uuid.UUID]int64) error {
 var runsSQL = named("runs", `SELECT g.correlation_guard, g.id, g.finished_at IS NOT NULL, `+waitsText+`
 FROM {s}.gen_durable g WHERE g.correlation_guard = ANY($1::text[])`)
 
-// waitsText is the condition that an instance waits: nobody has ever claimed it, so no step can
-// have seen its state. One whose claim was given back without a run counts as begun. coalesce() is
-// for the plan (T98).
+// waitsText is the condition that an instance waits: it was never claimed, so no step can have
+// seen its state. One whose claim was given back without a run counts as begun. coalesce() is for
+// the plan (T98).
 const waitsText = `coalesce(g.status = 'runnable' AND g.claim_token = 0, false)`
 
 // run is an instance that occupies a key.
@@ -230,18 +230,18 @@ var (
 	replaceLinedSQL = named("replace lined", replaceText(true))
 )
 
-// replaceText makes instances that wait what specs say. The caller has locked them, so whoever
-// claims them does so before, and then nothing is replaced, or after.
+// replaceText makes instances that wait what specs say. The caller has locked them, so a claim
+// comes before, and then nothing is replaced, or after.
 //
 // Of such a row stays who it is (id, uid, the parent, the node and what that waited for, the time
 // of the insertion), whether it is paused, and what it counts (visits, rounds). All else is as if
-// the specs were inserted now: nothing of what others have noted about the old one is about the
-// new. The place of a run is given up, too, since it is a place of the old spec's customer. The new
-// one may be behind another gate, and takes a place there as any instance does.
+// the specs were inserted now: no note about the old one is about the new. The place of a run is
+// given up, too, since it is a place of the old spec's customer. The new one may be behind another
+// gate, and takes a place there as any instance does.
 //
-// A row that is due already keeps its time, as a release leaves it, or else whoever is replaced
-// more often than its queue is late would never have its turn. For the same reason a bound that has
-// passed is not made later.
+// A row that is due already keeps its time, as a release leaves it; otherwise an instance that is
+// replaced more often than its queue is late would never have its turn. For the same reason a
+// bound that has passed is not made later.
 //
 // $1 … $16 as insertForm.rows $17 ids $18 due no later than $19 retentions $20 gates
 func replaceText(lined bool) string {

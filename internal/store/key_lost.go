@@ -37,8 +37,8 @@ func livenessKey(schema, worker string) string {
 	return `hashtextextended('gendurable ' || ` + schema + ` || ' ' || ` + worker + `, 0)`
 }
 
-// aliveSQL takes a worker's liveness lock for the session. Whoever has it exclusively releases it
-// at once.
+// aliveSQL takes a worker's liveness lock for the session. A process that has it exclusively
+// releases it at once.
 //
 // The settings make the server notice a peer that died silently within a lease, and not after the
 // two hours of the kernel's default, since its locks stay until then (T57). They also keep the
@@ -70,10 +70,10 @@ func (s *Store) noted(l *lostClaims) []entpgx.Stmt {
 	return []entpgx.Stmt{s.stmt(lostClaimsSQL, nil, l.keys, l.workers, l.tokens)}
 }
 
-// lingeringSQL returns those of some keys for which somebody must still wait, and deletes the notes
-// of workers that are gone. Notes are never updated, only deleted, so a note's ctid stays valid
-// until this statement has ended. If another transaction is deleting a note, then that has found
-// out by itself that the worker is gone. $1 keys $2 worker $3 schema
+// lingeringSQL returns, of some keys, those for which a claim must still wait, and deletes the
+// notes of workers that are gone. Notes are never updated, only deleted, so a note's ctid stays
+// valid until this statement has ended. If another transaction is deleting a note, then that has
+// found out by itself that the worker is gone. $1 keys $2 worker $3 schema
 var lingeringSQL = named("lingering", `WITH l AS MATERIALIZED (
   SELECT x.ctid AS tid, x.partition_key, x.worker FROM {s}.lost_claims x WHERE x.partition_key = ANY($1::text[]) AND x.worker <> $2),
 w AS MATERIALIZED (
@@ -107,11 +107,11 @@ func (s *Store) Landed(ctx context.Context, worker string, tokens []int64) error
 	return nil
 }
 
-// forgetSQL deletes notes for which nobody waits, or would wait in vain: those of workers that are
-// gone, and this worker's own notes of claims that never became a flight, since their answer was
-// lost. It cannot tell the latter from claims whose answer is still on its way. But such an answer
-// is useless once the lease of the claim, which began before the claim was lost, has expired. So it
-// deletes a note only after that time.
+// forgetSQL deletes notes for which no process waits, or would wait in vain: the notes of workers
+// that are gone, and this worker's own notes of claims that never became a flight, since their
+// answer was lost. It cannot tell the latter from claims whose answer is still on its way. But
+// such an answer is useless once the lease of the claim, which began before the claim was lost,
+// has expired. So it deletes a note only after that time.
 //
 // $1 worker $2 tokens of its flights $3 its lease, µs $4 schema
 var forgetSQL = named("forget lost claims", `WITH w AS MATERIALIZED (

@@ -15,9 +15,9 @@ import (
 // change. It reads clock_timestamp() once: with an earlier clock it would pass over a head that
 // came due since the statement was sent.
 //
-// It skips and reports a head that someone has locked, and never waits for it. The caller must go
-// on with settleSQL, since otherwise the key stands still. It returns key, queue, and whether the
-// head was brought forward.
+// It skips and reports a locked head, and never waits for it. The caller must go on with
+// settleSQL, since otherwise the key stands still. It returns key, queue, and whether the head was
+// brought forward.
 //
 // $1 keys $2 NULL, or per key the instance whose claim ended $3 the mark which that instance must
 // bear, since a stale outcome has ended nothing.
@@ -69,11 +69,11 @@ func (p *Promotion) read(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// settleSQL makes sure that partition keys go on that no transaction has to promote. Either
-// somebody had locked the head of such a key when promoteSQL should have brought it forward, or
-// claimSQL has moved a row of it to lane key behind an anchor that somebody had locked. Call the
-// transaction that left the key like that the mover. settleSQL runs in a transaction that begins
-// after the mover's commit, and again until nothing of the key is locked any more:
+// settleSQL makes sure that partition keys go on that no transaction has to promote. Either the
+// head of such a key was locked when promoteSQL should have brought it forward, or claimSQL has
+// moved a row of it to lane key behind a locked anchor. Call the transaction that left the key
+// like that the mover. settleSQL runs in a transaction that begins after the mover's commit, and
+// again until nothing of the key is locked any more:
 //
 //   - Some row executes the key. If that row can be locked and still executes, nobody has begun to
 //     end the claim. Whoever ends it must lock the row first, and promotes the key by a later

@@ -21,8 +21,8 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND `+claimFence("$3", "u.token")+`
 RETURNING g.id, g.paused`)
 
-// insistSQL is beatSQL for one row that someone had locked at every beat: it waits for its turn. If
-// one transaction after the other locks a row (a target of many signals, sent in transactions of
+// insistSQL is beatSQL for one row that was locked at every beat: it waits for its turn. If one
+// transaction after the other locks a row (a target of many signals, sent in transactions of
 // hosts), SKIP LOCKED never finds the moment in between, but the reaper might. A statement that
 // waits for one row and holds nothing cannot deadlock. $1 id $2 token $3 worker $4 lease, µs
 var insistSQL = named("heartbeat of one", `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
@@ -36,11 +36,11 @@ FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.failure FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
 WHERE NOT coalesce(`+claimFence("$3", "u.token")+`, false)`)
 
-// Line is a connection of its own, dialled from the pool's configuration but outside of it: a pool
+// Line is a separate connection, dialled from the pool's configuration but outside of it: a pool
 // that the host has exhausted, or that waits behind a slow statement, must not cost a lease (T17,
 // T32). It connects when first used, and again after an error. With a company, it uses the trunk,
-// and a connection of its own only for what is not for the trunk. It is not safe for concurrent
-// use.
+// and a separate connection only for statements that are not for the trunk. It is not safe for
+// concurrent use.
 type Line struct {
 	s      *Store
 	worker string // whose liveness lock the line holds; "": nobody's
@@ -67,7 +67,7 @@ func (l *Line) Share(turn time.Duration) *Line {
 	return l
 }
 
-// Who has less time than turnLeast for a turn goes by itself.
+// A caller with less time than turnLeast for a turn goes by itself.
 const (
 	turnLeast = 50 * time.Millisecond
 	turnMost  = time.Second
@@ -227,7 +227,7 @@ func (l *Line) Insist(ctx context.Context, worker string, c *step.Claim, lease, 
 	return Beaten{}, nil
 }
 
-// readMarked reads ids into all, and those of them that are marked into marked.
+// readMarked reads ids into all, and the marked ones into marked.
 func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id int64
@@ -244,11 +244,11 @@ func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 }
 
 // releaseForms gives claims back with attempt, crashes, visit, state and eligible_at unchanged, so
-// that a deploy costs no attempt. It passes over rows that somebody has locked: the others of a
-// batch do not wait for them, and neither does the connection. SKIP LOCKED also makes the join by
-// ctid right (a join by id was planned as a walk over the table). If it is noted, some of the runs
-// had begun: see cutOffText, and begun for nodes. $1 ids $2 tokens $3 worker, and if it is noted $4
-// why each run was cut off $5 the nodes whose step was called; NULL: none
+// that a deploy costs no attempt. It passes over locked rows: the others of a batch do not wait
+// for them, and neither does the connection. SKIP LOCKED also makes the join by ctid right (a join
+// by id was planned as a walk over the table). If it is noted, some of the runs had begun: see
+// cutOffText, and begun for nodes. $1 ids $2 tokens $3 worker, and if it is noted $4 why each run
+// was cut off $5 the nodes whose step was called; NULL: none
 var releaseForms = map[bool]*statement{false: named("release", releaseText(false)), true: named("release", releaseText(true), "noted")}
 
 func releaseText(noted bool) string {
@@ -279,7 +279,7 @@ WHERE `+claimFence("$3", "u.token"))
 type Released struct {
 	// Claims is how many claims have ended by it. Those that had ended before do not count.
 	Claims int
-	// Locked are the instances whose claims still hold, since somebody has their rows locked.
+	// Locked are the instances whose claims still hold, and whose rows are locked.
 	Locked []int64
 	// Rows that Postgres refuses to change are left to their leases, and listed in Refused.
 	Promotion
@@ -323,10 +323,10 @@ func cutsOff(claims []*step.Claim) (why []*string) {
 	return why
 }
 
-// giveBack ends claims by a statement, and promotes their keys, in one transaction. promote has the
-// same meaning as for reap. If some claims were not among those that have ended, a look afterwards
-// tells those that somebody has locked from those that had been taken away. Whoever has let go of a
-// row between the two is tried again in vain, and does no harm.
+// giveBack ends claims by a statement, and promotes their keys, in one transaction. promote has
+// the same meaning as for reap. If some claims were not among those that have ended, a look
+// afterwards tells locked rows from claims that had been taken away. A row that was unlocked
+// between the two is tried again in vain, which does no harm.
 func (s *Store) giveBack(ctx context.Context, worker string, claims []*step.Claim, promote bool,
 	give func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt,
 ) (out Released, err error) {

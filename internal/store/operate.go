@@ -38,8 +38,8 @@ type Applies struct {
 
 var live = []string{"runnable", "executing", "awaiting_signal", "awaiting_children"}
 
-// still are the statuses in which a state may be edited: no step is about to overwrite it, and
-// nobody has read a result of it.
+// still are the statuses in which a state may be edited: no step is about to overwrite it, and no
+// reader has seen a result of it.
 var still = []string{"runnable", "awaiting_signal", "awaiting_children", "failed"}
 
 var verbs = map[Verb]Applies{
@@ -108,13 +108,14 @@ var (
 	ErrChanged   = errors.New("it has changed since it was seen")
 	ErrUnmatched = errors.New("it does not match the filter any more")
 	ErrApplies   = errors.New("the verb does not apply")
-	// ErrNode refuses what would run a node of a graph by itself: what it waits for, or what was
-	// skipped for it, is the graph's.
+	// ErrNode refuses what would run a node of a graph by itself: the rows that it waits for, or that
+	// were skipped for it, belong to the graph.
 	ErrNode = fmt.Errorf("it is a node of a graph, which does not run by itself: %w", ErrUseRestart)
 	// ErrRoot refuses the Retry of an instance at a join of nodes that have failed: it would find them
 	// so again.
 	ErrRoot = fmt.Errorf("it joins nodes of a graph that have failed, and would find them so again: %w", ErrUseRestart)
-	// ErrPiece refuses the Retry of what works for a node that has failed: nobody waits for it.
+	// ErrPiece refuses the Retry of an instance that works for a node that has failed: nothing waits
+	// for it.
 	ErrPiece = fmt.Errorf("the node of a graph for which it works has failed, and waits for nobody: %w", ErrUseRestart)
 	// ErrUseRestart is part of the errors that a Restart, of a node or of the graph's root, helps
 	// against.
@@ -210,8 +211,8 @@ var (
 // adminText locks instances in ascending id, and returns of each locked row the facts that decide
 // about the verb. What it says of nodes beneath a row that has failed, or above, may have changed
 // while it waited for the row: then a Retry is refused in vain, or does nothing. For a cancel it
-// also locks the parents, whose barriers the cancel settles, and where there may be nodes, what
-// waits for them.
+// also locks the parents, whose barriers the cancel settles, and if there may be nodes, the rows
+// that wait for them.
 //
 // $1–$16 and $26 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the
 // caller saw.
@@ -232,9 +233,9 @@ WHERE g.id = ANY(ARRAY(SELECT unnest($17::bigint[]) UNION SELECT x.parent_id FRO
 ORDER BY g.id FOR NO KEY UPDATE OF g`
 }
 
-// errNodes makes Operate start anew: what it is about to cancel are nodes of graphs, and it has not
-// locked what waits for them. The store knows of graphs from then on. So whoever has none sends no
-// statement that reads edges, and his role needs no right to.
+// errNodes makes Operate start anew: what it is about to cancel are nodes of graphs, and it has
+// not locked what waits for them. The store knows of graphs from then on. So an engine without
+// nodes sends no statement that reads edges, and its role needs no right to.
 var errNodes = errors.New("a node of a graph is cancelled, and what waits for it is to be locked")
 
 func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error {
@@ -295,8 +296,8 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 	return nil
 }
 
-// lockOperated locks rows, and for a cancel their parents and what waits for nodes, and notes them
-// in found.
+// lockOperated locks rows, and for a cancel their parents and the rows that wait for nodes, and
+// notes them in found.
 func (s *Store) lockOperated(ids []int64, o *Order, found map[int64]*operated) entpgx.Stmt {
 	args := append(o.Filter.operable(o.Verb), ids, o.Verb == Cancel, optional(o.Key))
 	if o.Seen == nil {
@@ -351,7 +352,7 @@ func (o *Order) refuses(r *operated, asked bool) error {
 	return nil
 }
 
-// unprepared reports whether nobody has decided what an edit makes of an instance: it executed when
+// unprepared reports whether it is undecided what an edit makes of an instance: it executed when
 // it was read.
 func (o *Order) unprepared(id int64) bool {
 	_, prepared := o.Edits[id]

@@ -27,13 +27,13 @@ type Edit struct {
 // nothing.
 var ErrJoins = errors.New("its children join at this visit, which new keys would end")
 
-// editText is the shape of both statements. It is a compare-and-set: it changes an instance only if
-// version, visit and state are those of the copy: an eager migration leaves the visit, and may
-// leave the state, whose type is another all the same. An instance that executes is left alone,
-// since the outcome of its step would overwrite the state. The caller has locked the rows by an
-// earlier statement, so SKIP LOCKED skips none, and the join by ctid is right, as in cancelSQL.
-// What it changes it records in the same statement, from its own RETURNING: what was left alone is
-// not recorded.
+// editText is the shape of both statements. It is a compare-and-set: it changes an instance only
+// if version, visit and state equal the copy's: an eager migration leaves the visit, and may leave
+// the state, whose type is another all the same. An instance that executes is left alone, since
+// the outcome of its step would overwrite the state. The caller has locked the rows by an earlier
+// statement, so SKIP LOCKED skips none, and the join by ctid is right, as in cancelSQL. What it
+// changes it records in the same statement, from its own RETURNING: an instance that was left
+// alone is not recorded.
 //
 // $1 ids $2 visits $3 states of the copies $4 new states $5 steps $6 actor $7 reason $8 versions
 // $9, $10 what the audit may keep of the old and the new states; NULL: all. Of an edit $11 new keys
@@ -62,7 +62,7 @@ SELECT e.id FROM e`
 // also those that it was woken by, since nothing has consumed them. The round of children is over:
 // those that live go on, also where the join would cancel the rest (losers is not armed any more),
 // and their ends settle nothing, since joinSQL wants a parent that awaits children; round stays,
-// and is not the visit any more, so that nothing joins. What had failed runs again, as after a
+// and is not the visit any more, so that nothing joins. A failed instance runs again, as after a
 // Retry: not paused, without a deadline that is past, and its join is not settled again.
 var (
 	editSQL   = named("edit", editText("edit", `visit = g.visit + CASE WHEN $11::boolean THEN 1 ELSE 0 END`))

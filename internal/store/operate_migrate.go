@@ -29,7 +29,7 @@ type Unmoved struct {
 var unmovedSQL = named("unmoved", `SELECT g.id, g.step, g.status::text, g.state::text, g.xmin::text
 FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[]) AND g.fsm = $2 AND g.fsm_version = $3 AND g.finished_at IS NULL ORDER BY g.id`)
 
-// Unmoved reads those of some instances that are live and of a version of a machine.
+// Unmoved reads, of some instances, those that are live and of a version of a machine.
 func (s *Store) Unmoved(ctx context.Context, ids []int64, machine string, version int) (all []Unmoved, err error) {
 	err = s.one(ctx, fastLock, unmovedSQL, func(rows pgx.Rows) error {
 		var u Unmoved
@@ -58,17 +58,17 @@ type Moved struct {
 // unconverted is the condition that the row g is paused since its state could not be converted.
 const unconverted = `(g.paused AND coalesce(starts_with(g.last_error, '` + step.Unconverted + `'), false))`
 
-// moveSQL brings instances to a newer version. It compares and sets: a row counts only if it is the
-// very version that was read, which its xmin tells: each UPDATE of a row, whatever it changes,
-// writes a version with the xmin of its own transaction, and what a stranger only locks keeps it.
-// So it overwrites no claim, no outcome and no edit, which changes nothing but the state. Lock and
-// UPDATE are one statement: what somebody has locked is left out and waited for by nobody, and
-// whatever else writes to the row comes before it or after it: before, and the row has another
-// xmin; after, and a claim reads the newer version, an edit finds another version than its copy's.
+// moveSQL brings instances to a newer version. It compares and sets: a row counts only if it is
+// the very version that was read, which its xmin tells: each UPDATE of a row writes a version with
+// the xmin of its own transaction, and a row that is only locked keeps it. So it overwrites no
+// claim, no outcome and no edit, which changes nothing but the state. Lock and UPDATE are one
+// statement: a locked row is left out, without waiting, and other writes to the row come before it
+// or after it: before, and the row has another xmin; after, and a claim reads the newer version,
+// an edit finds another version than its copy's.
 //
 // The row goes in front, unless it waits behind its key: it stood aside, or in line, for its old
-// step. A row that is paused since it could not be converted has been converted now: its pause ends
-// as by resumeSQL. A pause of an operator stays. What was applied is what is recorded.
+// step. A row that is paused since it could not be converted has been converted now: its pause
+// ends as by resumeSQL. A pause of an operator stays. The record has exactly the applied rows.
 //
 // $1 ids $2 xmins $3 steps $4 states $5 from $6 to $7 actor $8 reason $9 machine
 var moveSQL = named("migrate", `WITH moved AS (
@@ -87,8 +87,8 @@ recorded AS (
 SELECT m.id FROM moved m`)
 
 // Move brings instances of a machine from one version to another, and records that. It returns the
-// number of those that it moved: others have changed since they were read, or somebody has them
-// locked. An instance that Postgres refuses to change is in refused.
+// number of those that it moved: others have changed since they were read, or are locked. An
+// instance that Postgres refuses to change is in refused.
 func (s *Store) Move(ctx context.Context, machine string, from, to int, all []Moved, by By) (moved int, refused []Refused, err error) {
 	move := func(all []Moved) error {
 		n := len(all)

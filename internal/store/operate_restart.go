@@ -8,58 +8,58 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// A Restart runs again what has failed beneath an instance, and what was skipped for it, and lets
-// the instance wait for that. It is one transaction:
+// A Restart runs again the failed instances beneath an instance, and the nodes that were skipped
+// for them, and lets the instance wait for that. It is one transaction:
 //
-// It locks the instance that waits, or has failed, before it looks at anything beneath: whoever
-// ends a child locks its parent first, so from then on none of its children ends. What it finds
-// then it locks in ascending id, and waits; the root is older than its nodes. It looks again,
-// since a claim, an operator and the end of a grandchild do not need the root. Once a look finds
-// nothing that is not locked, what it has found holds until the COMMIT. A row that it should lock
-// and that is older than one it has locked makes it start anew, as a cancel of a family does.
+// It locks the instance that waits, or has failed, before it looks at anything beneath: a
+// transaction that ends a child locks its parent first, so from then on none of its children ends.
+// What it finds then it locks in ascending id, and waits; the root is older than its nodes. It
+// looks again, since a claim, an operator and the end of a grandchild do not need the root. Once a
+// look finds nothing that is not locked, what it has found holds until the COMMIT. A row that it
+// should lock and that is older than one it has locked makes it start anew, as a cancel of a
+// family does.
 //
-// Beneath a waiting instance are the children of its round; beneath a failed one those of the round
-// that joins at its visit, if one does. Of these run again:
+// Beneath a waiting instance are the children of its round; beneath a failed one the children of
+// the round that joins at its visit, if one does. Of these run again:
 //
 //   - those that failed by themselves, as after a Retry, and with what failed beneath them;
 //   - nodes that were skipped, or are about to be, if all edges that are not met come from nodes
 //     that run again; or if they were skipped since their graph was over.
 //
-// A node of these at its first visit waits again for those of its origins that have not ended, or
-// run again. So does a node that waits already, and one that was woken by an end that is void now,
-// unless it has been claimed since: what has begun goes on. What is done stays done. Where such a
-// one waits for nothing that is to come, it goes on at once; if an edge of it is not met, it is
-// skipped.
+// A node of these at its first visit waits again for the origins that have not ended, or run
+// again. So does a node that waits already, and one that was woken by an end that is void now,
+// unless it has been claimed since: a node that has begun goes on. Children that are done stay
+// done. Where such a one waits for nothing that is to come, it goes on at once; if an edge of it
+// is not met, it is skipped.
 //
-// What runs again loses its joined mark, and its parent waits for one more: so each is counted
-// once, with its next end. The parent's counts stay exact, and no condition of its join comes true
-// by that, since nothing is done that was not. An instance that had failed at its join waits for
-// the whole round, without a policy: that one has had its effect.
+// A child that runs again loses its joined mark, and its parent waits for one more: so each is
+// counted once, with its next end. The parent's counts stay exact, and no condition of its join
+// comes true by that, since nothing is done that was not. An instance that had failed at its join
+// waits for the whole round, without a policy: that one has had its effect.
 
-// These errors are the values of Refusal.Why of a Restart, beside those of all verbs.
+// These errors are the values of Refusal.Why of a Restart, beside the errors of all verbs.
 var (
 	// ErrWoken refuses a restart beneath an instance that does not wait any more, and has not failed.
 	ErrWoken = errors.New("what waits for it has gone on: restart that one once it has failed")
-	// ErrNothingFailed refuses a restart of an instance that waits for what has not failed.
+	// ErrNothingFailed refuses a restart of an instance none of whose children has failed.
 	ErrNothingFailed = errors.New("nothing that it waits for has failed")
 	// ErrSkipped refuses the restart of a skipped node: what it was skipped for would still have
 	// failed.
 	ErrSkipped = errors.New("it was skipped: restart the node that has failed, or the root")
-	// ErrResting refuses a restart of what is being cancelled, and of a stream.
+	// ErrResting refuses a restart of a round that is being cancelled, and of a stream.
 	ErrResting = errors.New("its children cannot be restarted: they come as a stream, or the rest of them is being cancelled")
 	// ErrPruned refuses to restart a graph of which nodes are gone.
 	ErrPruned = errors.New("nodes of its graph have been deleted since")
 )
 
-// restartSQL lets rows run again, or wait. What had ended is reset as by retrySQL; what had not
-// keeps its pause and its deadline. A row that waits for children of its own waits for all of
-// them: the policy of its join, its timeout and the names of its signals are gone. Where these
-// children are nodes, what is left of them is cancelled once it has ended, as of any graph. joined
-// is reset where the parent is to count the row again. A node at its first visit counts anew what
-// it waits for, and beside that the edges of its quorum, and has not begun: see begun. If the
-// commit that ended it got no answer, its worker takes that outcome for stale now.
-// The caller has locked the rows, so SKIP LOCKED skips none, and the join by ctid is right, as in
-// cancelSQL.
+// restartSQL lets rows run again, or wait. Ended rows are reset as by retrySQL; others keep their
+// pause and their deadline. A row that waits for its children waits for all of them: the policy of
+// its join, its timeout and the names of its signals are gone. If these children are nodes, the
+// live ones are cancelled once it has ended, as for any graph. joined is reset where the parent is
+// to count the row again. A node at its first visit counts anew what it waits for, and beside that
+// the edges of its quorum, and has not begun: see begun. If the commit that ended it got no
+// answer, its worker takes that outcome for stale now. The caller has locked the rows, so SKIP
+// LOCKED skips none, and the join by ctid is right, as in cancelSQL.
 //
 // $1 ids $2 waits $3 to come (NULL: as it is) $4 edges that are not met (NULL: no such node) $5,
 // $6 of a parent the size of its round and how many are done; of a quorum how many are to come,
@@ -90,12 +90,12 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND g.status <> 'done'
 RETURNING g.id`)
 
-// awaitAgainSQL lets rows that wait wait for more: a parent for children that run again, a node for
-// origins that do. A parent under a policy has counted those as failed that were not skipped. The
-// thresholds of a Rejoin are such counts and what is to come: they fall with the counts, or the
-// next end would be taken for one that the parent has seen. A quorum of a node counts apart how
-// many are to come.
-// $1 ids $2 how many more $3 of children, how many were not skipped $4 how many more of a quorum
+// awaitAgainSQL lets rows that wait wait for more: a parent for children that run again, a node
+// for origins that do. A parent under a policy has counted those as failed that were not skipped.
+// The thresholds of a Rejoin are such counts plus the ends to come: they fall with the counts, or
+// the next end would be taken for one that the parent has seen. A quorum of a node counts apart
+// how many are to come. $1 ids $2 how many more $3 of children, how many were not skipped $4 how
+// many more of a quorum
 var awaitAgainSQL = named("await again", `UPDATE {s}.gen_durable g SET children_pending = g.children_pending + u.more,
   join_failed = CASE WHEN u.failed > 0 AND g.join_round >= g.round THEN greatest(g.join_failed - u.failed, 0) ELSE g.join_failed END,
   wake_failed = CASE WHEN u.failed > 0 AND g.join_round >= g.round THEN g.wake_failed - least(u.failed, g.wake_failed - 1) ELSE g.wake_failed END,

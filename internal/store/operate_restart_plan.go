@@ -99,7 +99,7 @@ func members(into *[]*member) func(pgx.Rows) error {
 	}
 }
 
-// again is what becomes of one row.
+// again is the change of one row.
 type again struct {
 	*member
 
@@ -153,7 +153,7 @@ func (s *Store) planRestart(send send, id int64, most int) (r *rerun, why, err e
 	return r, why, err
 }
 
-// planWaiting plans the Restart of what has failed beneath an instance that waits for it.
+// planWaiting plans the Restart of failed rows beneath an instance that waits for them.
 func (s *Store) planWaiting(send send, r *rerun, target *member) (why, err error) {
 	switch {
 	case target.status != "awaiting_children":
@@ -176,7 +176,8 @@ func (s *Store) planWaiting(send send, r *rerun, target *member) (why, err error
 }
 
 // planFailed plans the Restart of an instance that has failed. If its parent waits for its round,
-// that one waits for it again, and if it is a node, what was skipped for it alone goes with it.
+// the parent waits for it again, and if it is a node, nodes that were skipped for it alone go with
+// it.
 func (s *Store) planFailed(send send, r *rerun, target *member) (why, err error) {
 	if target.joins && target.round < 0 {
 		return ErrResting, nil
@@ -292,9 +293,9 @@ func (s *Store) rerunBelow(send send, r *rerun, parents []*member) error {
 	}
 }
 
-// rerunOf decides which of some failed and skipped children run again, notes them and what has
-// counted their ends, and returns them. only is the one of them that runs again by itself; 0: all
-// that have failed by themselves.
+// rerunOf decides which of some failed and skipped children run again, notes them and the rows
+// that have counted their ends, and returns them. only is the one of them that runs again by
+// itself; 0: all that have failed by themselves.
 func (s *Store) rerunOf(send send, r *rerun, some []*member, only int64) (set []*member, err error) {
 	if len(some) > r.most {
 		return nil, &TooManyError{r.most}

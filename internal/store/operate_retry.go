@@ -23,8 +23,8 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND coalesce(g.status = 'failed', false)
 RETURNING g.id`)
 
-// occupantOfSQL finds an instance that occupies the correlation key of one of others, or one of
-// them that would occupy that of another. $1 ids
+// occupantOfSQL finds an instance that occupies the correlation key of one of the given, or one of
+// these that would occupy another's key. $1 ids
 var occupantOfSQL = named("occupant of", `(SELECT o.correlation_guard, o.id FROM {s}.gen_durable g
 CROSS JOIN LATERAL (SELECT x.correlation_guard, x.id FROM {s}.gen_durable x WHERE x.correlation_guard = g.correlation_key OFFSET 0) o
 WHERE g.id = ANY($1::bigint[]) AND o.id <> g.id LIMIT 1)
@@ -33,8 +33,8 @@ UNION ALL
 WHERE g.id = ANY($1::bigint[]) AND 'runnable' = ANY(g.correlation_scope) GROUP BY g.correlation_key HAVING count(*) > 1 LIMIT 1)
 LIMIT 1`)
 
-// occupied returns an *OccupiedError for instances of which one could not be retried. If nobody
-// occupies its key any more, it returns refused.
+// occupied returns an *OccupiedError for instances of which one could not be retried. If no
+// instance occupies its key any more, it returns refused.
 func (s *Store) occupied(ctx context.Context, ids []int64, refused error) error {
 	var by OccupiedError
 	err := s.one(ctx, fastLock, occupantOfSQL, func(rows pgx.Rows) error {

@@ -1,8 +1,8 @@
 package store
 
-// A Retry runs one instance, and nothing else. Of a graph that may be too little: what waits for
-// the instance, or what was skipped for it, would not go on. The texts below say of a row which of
-// these it is. Whoever offers a Retry reads what refuses one.
+// A Retry runs one instance, and nothing else. Of a graph that may be too little: rows that wait
+// for the instance, or were skipped for it, would not go on. The texts below say of a row which of
+// these it is. A page or command that offers a Retry reads what refuses one.
 
 // joinsText says of a row that it is at the visit at which its round joins.
 func joinsText(g string) string {
@@ -40,8 +40,8 @@ func unretried(node, root, piece bool) error {
 const useRestartMost = "100"
 
 // UseRestartText is NULL for an instance of which a Retry is not an ErrUseRestart. Otherwise it is
-// the id of that whose Restart runs it again: itself, or what it works for; 0 if nobody waits for
-// it any more. id is an expression.
+// the id of that whose Restart runs it again: itself, or the node that it works for; 0 if nothing
+// waits for it any more. id is an expression.
 func UseRestartText(id string) string {
 	return `(WITH RECURSIVE up AS (
   SELECT x.*, 1 AS n, CASE WHEN x.piece THEN true ELSE x.node AND (x.skipped OR NOT EXISTS (SELECT FROM {s}.gen_durable p

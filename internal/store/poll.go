@@ -131,7 +131,7 @@ func (s *Store) poll(queues, machines []string, out *Polled) entpgx.Stmt {
 	}, queues, machines)
 }
 
-// linesSQL lists those of some queues in which instances are in line, and an empty name if any
+// linesSQL lists, of some queues, those in which instances are in line, and an empty name if any
 // queue has some. $1 queues
 var linesSQL = named("lines", `SELECT q.queue FROM unnest($1::text[]) AS q(queue)
 WHERE (SELECT g.id FROM {s}.gen_durable g WHERE g.queue = q.queue AND `+inLine+` `+lineOrder+` LIMIT 1) IS NOT NULL

@@ -23,7 +23,7 @@ type Presence struct {
 	Live     time.Duration // how long the report counts without another one
 }
 
-// presentKept is how long the table remembers a worker that is gone: long enough for somebody who
+// presentKept is how long the table remembers a worker that is gone: long enough for a person who
 // looks for it after its death.
 const presentKept = time.Hour
 

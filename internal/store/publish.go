@@ -8,11 +8,11 @@ import (
 )
 
 // publishSQL stores the progress of an instance while a claim holds. It changes no indexed column,
-// so Postgres updates the row in place. It waits only briefly for who holds the row, since it
+// so Postgres updates the row in place. It waits only briefly for a lock on the row, since it
 // occupies a connection meanwhile, and each running step may publish: the worker tries again. It
-// holds nothing else, so it cannot deadlock. A commit of the claim's own outcome cannot
-// meet it: the step has not returned. If the step has, its claim is over or at another visit, and
-// progress that comes late is as true as before. $1 id $2 token $3 worker $4 progress
+// holds nothing else, so it cannot deadlock. A commit of the claim's own outcome cannot meet it:
+// the step has not returned. If the step has, its claim is over or at another visit, and progress
+// that comes late is as true as before. $1 id $2 token $3 worker $4 progress
 var publishSQL = named("publish", `UPDATE {s}.gen_durable g SET progress = $4::text::jsonb WHERE g.id = $1 AND `+claimFence("$3", "$2")+` RETURNING g.id`)
 
 // Publish stores the progress of an instance. held is false if the worker no longer has the claim.

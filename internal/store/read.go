@@ -23,7 +23,7 @@ SELECT u.id FROM unnest($1::bigint[]) AS u(id)
 LEFT JOIN LATERAL (SELECT x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
 WHERE g.status IS NULL OR g.status IN ('done', 'failed')`)
 
-// Ended returns those of the ids whose instance is terminal or does not exist.
+// Ended returns the ids whose instance is terminal or does not exist.
 func (s *Store) Ended(ctx context.Context, ids []int64) ([]int64, error) {
 	var ended []int64
 	err := s.one(ctx, fastLock, endedSQL, readIDs(&ended), ids)
@@ -55,7 +55,7 @@ func (s *Store) Resting(ctx context.Context, ids, past []int64) ([]int64, error)
 const roundSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.parent_id = $1::bigint AND g.parent_round = $2::bigint ORDER BY g.id`
 
 // childrenOf renders a statement that reads children up to the first that exceeds the page: see
-// signalPage. ids and bytes are SQL. The order is that of the ids, or as they are listed in $1.
+// signalPage. ids and bytes are SQL. The order follows the ids, or their order in $1.
 func childrenOf(ids, bytes string, asListed bool) string {
 	return `
 SELECT q.id, q.fsm, q.fsm_version, q.status::text, q.state::text, q.result::text, coalesce(q.failure, ''), coalesce(q.last_error, ''),
@@ -73,8 +73,8 @@ WHERE q.through - q.size < ` + bytes + ` ORDER BY ` + either(asListed, `q.throug
 // childrenSQL reads children by their ids. $1 ids $2 bytes
 var childrenSQL = named("read children", childrenOf(`$1::bigint[]`, `$2::bigint`, false))
 
-// readRoundSQL reads the ids of a round, as a row of their own, and its first children.
-// $1 parent $2 round $3 bytes $4 rows
+// readRoundSQL reads the ids of a round, as a separate row, and its first children. $1 parent $2
+// round $3 bytes $4 rows
 var readRoundSQL = named("read round", `WITH r AS MATERIALIZED (`+roundSQL+`)
 SELECT f.*, NULL::bigint[] FROM (`+childrenOf(`ARRAY(SELECT r.id FROM r ORDER BY r.id LIMIT $4::int)`, `$3::bigint`, false)+`) f
 UNION ALL SELECT 0, '', 0, '', NULL, NULL, '', '', '', false, ARRAY(SELECT r.id FROM r ORDER BY r.id) ORDER BY 1`)
@@ -140,7 +140,7 @@ func readChildren(into *[]step.Child) func(pgx.Rows) error {
 	}
 }
 
-// scanChild scans a row of childrenOf, and what its statement has behind it.
+// scanChild scans a row of childrenOf, and the statement's further columns.
 func scanChild(rows pgx.Rows, c *step.Child, more ...any) error {
 	var state, result *string
 	into := append([]any{&c.ID, &c.Machine, &c.Version, &c.Status, &state, &result, &c.Failure, &c.LastError, &c.Node, &c.Retried}, more...)

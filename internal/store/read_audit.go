@@ -39,14 +39,14 @@ type Audited struct {
 //
 // A condition that may be absent ("$2 IS NULL OR …") leads into no index, since a plan has to hold
 // for any arguments. So one condition more stands for the criterion that is given and finds the
-// fewest rows: it is the index that is read, and the other criteria filter. An
-// equality would leave the order to any index by time: statistics that know one actor only make
-// history_verbs look as good as history_actor, and it is read to its end for an actor who came
-// later. A range does not, and the order by the criterion, too, is that of one index alone: without
-// a sort, it is the only plan.
+// fewest rows: it is the index that is read, and the other criteria filter. An equality would
+// leave the order to any index by time: statistics that know one actor only make history_verbs
+// look as good as history_actor, and it is read to its end for an actor who came later. A range
+// does not, and the order by the criterion, too, comes from one index alone: without a sort, it is
+// the only plan.
 //
-// $1 kind $2 actor $3 subject $4 since $5 before $6 limit $7 instance. verbs is the condition
-// that a row is that of a verb.
+// $1 kind $2 actor $3 subject $4 since $5 before $6 limit $7 instance. verbs is the condition that
+// a row records a verb.
 func verbsText(verbs string) string {
 	return `SELECT h.at, substr(h.kind, 7), h.actor, coalesce(h.reason, ''), coalesce(h.instance, 0), coalesce(h.fsm, ''),
   coalesce(h.fsm_version, 0), coalesce(h.subject, ''), h.before::text, h.after::text

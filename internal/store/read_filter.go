@@ -39,7 +39,7 @@ const (
   AND (NOT $16::boolean OR g.eligible_at > (SELECT clock_timestamp()))`
 )
 
-// args returns the arguments of filterText but the last, which follows those of the statement.
+// args returns the arguments of filterText but the last, which follows the statement's own.
 func (f *Filter) args() []any {
 	return []any{
 		optional(f.Machine), given(f.Version), optional(f.Step), optional(f.Queue), f.Statuses, f.Failures, optional(f.KeyPrefix), optional(f.Key),

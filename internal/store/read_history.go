@@ -134,7 +134,7 @@ const selectedText = `WITH h AS MATERIALIZED (
   LIMIT $5::bigint + 1)
 `
 
-// stepTimesSQL measures the steps of a machine. What sweeps did has neither run nor waited.
+// stepTimesSQL measures the steps of a machine. Rows of sweeps have neither run nor waited.
 var stepTimesSQL = named("step times", selectedText+`SELECT h.step, count(*), count(*) FILTER (WHERE h.kind = 'retry'), count(*) FILTER (WHERE h.failure IS NOT NULL),
   count(*) FILTER (WHERE h.kind = 'crash'),
   coalesce(percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY h.took), '{0,0,0}'),
@@ -155,8 +155,8 @@ FROM h WHERE h.to_step IS NOT NULL OR h.kind = 'done' OR h.failure IS NOT NULL G
 // scansSQL lets a query read the tables of whole days from end to end.
 var scansSQL = named("scans", `SET LOCAL enable_seqscan = on`)
 
-// onHistory sends a query on the history under its own limit of time. total is where it notes the
-// number of transitions that it selected.
+// onHistory sends a query on the history under its own limit of time. total receives the number of
+// transitions that it selected.
 func (s *Store) onHistory(ctx context.Context, f *HistoryFilter, query entpgx.Stmt, total *int64) error {
 	err := s.pipeline(ctx, s.stmt(beginSQL, nil), s.settings(fastLock, millis(f.Timeout)),
 		s.stmt(scansSQL, nil), query, s.stmt(endSQL, nil))

@@ -33,9 +33,9 @@ type Rates struct {
 	Bins          []RateBin
 }
 
-// ratesSQL counts what was inserted and what has ended lately, in bins. It goes along the primary
-// key and gen_durable_finished from their ends, and reads no more than $3 rows of each, however
-// large the table is. Ids ascend as rows are inserted, but for transactions that are open long.
+// ratesSQL counts recent inserts and ends, in bins. It goes along the primary key and
+// gen_durable_finished from their ends, and reads no more than $3 rows of each, however large the
+// table is. Ids ascend as rows are inserted, but for transactions that are open long.
 //
 // $1 past and $2 bin in µs $3 most
 var ratesSQL = named("rates", `WITH t AS (SELECT now() AS now, now() - $1::bigint * interval '1 microsecond' AS since),
@@ -57,8 +57,7 @@ SELECT t.now,
   (SELECT coalesce(jsonb_agg(to_jsonb(b)), '[]')::text FROM bins b)
 FROM t`)
 
-// Rates counts what was inserted and what has ended lately. Rows that are deleted at their end are
-// not among them.
+// Rates counts recent inserts and ends. Rows that are deleted at their end are not among them.
 func (s *Store) Rates(ctx context.Context, f *RateFilter) (out Rates, err error) {
 	var bins string
 	err = s.one(ctx, fastLock, ratesSQL, func(rows pgx.Rows) error {

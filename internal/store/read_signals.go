@@ -20,7 +20,7 @@ const (
 	pageRows = 1000
 )
 
-// signalSize is what Limits.AwaitedBytes counts of a signal.
+// signalSize is the size of a signal as Limits.AwaitedBytes counts it.
 func signalSize(m *step.Signal) int { return len(m.Payload) + len(m.Trace) + 100 }
 
 // signalPage renders a statement that reads the next signals of an inbox, in the order of their
@@ -49,8 +49,8 @@ WHERE q.through - q.size < $3::bigint ORDER BY q.id`
 var awaitedSQL = named("claim awaited", signalPage(`m.name = ANY((SELECT g.awaits FROM {s}.gen_durable g
       WHERE g.id = $1::bigint AND `+claimFence("$5", "$6")+`)::text[])`))
 
-// readInboxSQL reads a whole inbox. The inbox of an ended instance is empty, whatever rows it still
-// has (§3).
+// readInboxSQL reads a whole inbox. The inbox of an ended instance is empty, even if it still has
+// rows (§3).
 var readInboxSQL = named("read inbox", signalPage(`(SELECT g.status FROM {s}.gen_durable g WHERE g.id = $1::bigint) NOT IN ('done', 'failed')`))
 
 // signals reads the page of a statement, and hands each signal to take until take returns false.
@@ -98,8 +98,8 @@ WHERE g.id = $1 AND `+claimFence("$2", "$3"))
 // inbox, and the claim's Omitted is set. Each signal counts its payload, its trace and 100 bytes.
 //
 // held is false if the worker no longer has the claim. Complete reads nothing that a claim could
-// not have brought: nobody else may change a claimed row, and signals that arrive meanwhile are as
-// good as those that arrive between a claim and the look at its inbox.
+// not have brought: no other transaction may change a claimed row, and signals that arrive
+// meanwhile count like signals that arrive between a claim and the look at its inbox.
 func (s *Store) Complete(ctx context.Context, worker string, c *step.Claim, most int) (held bool, err error) {
 	whole := *c
 	whole.Awaited, whole.Omitted = nil, false

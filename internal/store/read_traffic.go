@@ -39,7 +39,7 @@ type Present struct {
 	ExpiresAt time.Time      `json:"expires_at"`
 }
 
-// Traffic says what waits and what executes, by queue, and who works.
+// Traffic has the waiting and executing instances by queue, and the workers.
 type Traffic struct {
 	At        time.Time // the server's clock
 	Waiting   []Waiting // in no order
@@ -65,9 +65,9 @@ stray AS (
   UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane stray} AND g.queue > t.queue
     ORDER BY g.queue LIMIT 1) FROM stray t WHERE t.queue IS NOT NULL)`
 
-// trafficSQL counts runnable instances, in each queue as far as $1, and what executes. Those behind
-// their partition key are in an index by key, which all queues share. Who works and what is paused
-// comes with it, so that the whole is one statement and one moment.
+// trafficSQL counts runnable instances, in each queue as far as $1, and executing ones. Those
+// behind their partition key are in an index by key, which all queues share. Workers and pauses
+// come with it, so that the whole is one statement and one moment.
 var trafficSQL = named("traffic", LanesText+`,
 seen AS (
   SELECT r.queue, s.eligible_at, s.number FROM ready r, LATERAL (
@@ -100,7 +100,8 @@ FROM c`)
 // unsortedSQL keeps the planner from sorting: only a scan of an index ends at the limit.
 var unsortedSQL = named("unsorted", `SET LOCAL enable_sort = off`)
 
-// Traffic reads what waits and what executes, of each queue and lane as far as most, and who works.
+// Traffic reads the waiting and executing instances, of each queue and lane as far as most, and
+// the workers.
 func (s *Store) Traffic(ctx context.Context, most int) (t Traffic, err error) {
 	var parts [4]string
 	err = s.transaction(ctx, fastLock,

@@ -105,8 +105,8 @@ func (a *apart) add(rows []Refused) {
 	}
 }
 
-// aparts holds the rows that claims pass over, by queue: the refused rows of one queue do not make
-// those of another be forgotten. The zero value is ready for use.
+// aparts holds the rows that claims pass over, by queue: the refused rows of one queue do not
+// displace another's. The zero value is ready for use.
 type aparts struct {
 	mu sync.Mutex
 	of map[string]*apart

@@ -11,11 +11,10 @@ import (
 // Releases have numbers. One that writes what the workers of the release before cannot serve takes
 // the next number: the column release of workers has it, and newer workers write no such thing
 // while an older one is live or may come back. What that is stands here, as the release that first
-// served it. Such a release has a migration, too, so that nobody starts an older worker later: that
-// finds that the schema is newer than it.
+// served it. Such a release has a migration, too, so that no older worker starts later: that finds
+// that the schema is newer than it.
 const (
-	// firstRelease is the number of the first release. What it serves every worker serves, and nobody
-	// asks.
+	// firstRelease is the number of the first release. Every worker serves it, and no process asks.
 	firstRelease = 1
 	// thisRelease is the number of this program.
 	thisRelease = 1
@@ -24,9 +23,9 @@ const (
 )
 
 // olderSQL looks for a worker of an older release that is live or may come back: a process that
-// somebody has stopped (SIGSTOP) reports itself no more, and once it goes on it claims and commits.
-// Its sessions stay meanwhile, and so does its liveness lock. Its report is kept for presentKept.
-// What the statement cannot see is a process that lost its sessions while it was stopped, has no
+// was stopped (SIGSTOP) reports itself no more, and once it goes on it claims and commits. Its
+// sessions stay meanwhile, and so does its liveness lock. Its report is kept for presentKept. What
+// the statement cannot see is a process that lost its sessions while it was stopped, has no
 // liveness lock (LockByLease), or was stopped for longer.
 //
 // It looks at the server's locks only where such a report is there, and takes none: to others the

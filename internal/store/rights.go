@@ -10,9 +10,9 @@ import (
 // is a privilege on the schema itself.
 type Right struct{ Object, Privilege string }
 
-// rightsSQL returns those of some rights that the session's role lacks, in their order. It reads
-// the catalog, since only a role with the right to use the schema may resolve names in it. A role
-// does not lack rights on objects that do not exist. $1 objects $2 privileges $3 schema
+// rightsSQL returns the given rights that the session's role lacks, in their order. It reads the
+// catalog, since only a role with the right to use the schema may resolve names in it. A role does
+// not lack rights on objects that do not exist. $1 objects $2 privileges $3 schema
 var rightsSQL = named("rights", `SELECT current_user::text, r.object, r.privilege
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS r(object, privilege, n)
 JOIN pg_catalog.pg_namespace s ON s.nspname = $3::text

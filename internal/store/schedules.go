@@ -73,8 +73,8 @@ var clockSQL = named("clock", `SELECT clock_timestamp()`)
 // occurrence, so that occurrences that were missed while no process ran are not forgotten, unless
 // its expression or its time zone has changed. The statement inserts rows in the order of their
 // names, so that two processes that start at once do not deadlock. It neither writes nor locks a
-// row that needs no change: it waits for nobody who holds one, such as a process that stands still
-// while it fires. It returns the names of schedules that changed.
+// row that needs no change: it does not wait for locked ones, such as those of a process that
+// stands still while it fires. It returns the names of schedules that changed.
 //
 // A row that another process changes after the look at it decides as of that look: both processes
 // declare at once, and either may be the last.
@@ -186,8 +186,8 @@ const scheduleColumns = `s.name, s.spec::text, s.expression, s.time_zone, s.catc
   s.paused_at, clock_timestamp()`
 
 var (
-	// fireSQL locks a schedule that is still due. It skips one that somebody else is firing. $1 name
-	// $2 the time, or NULL: the server's
+	// fireSQL locks a schedule that is still due. It skips one that another process is firing. $1
+	// name $2 the time, or NULL: the server's
 	fireSQL = named("fire schedule", `SELECT `+scheduleColumns+` FROM {s}.schedules s
 WHERE s.name = $1 AND s.paused_at IS NULL AND s.next_at <= coalesce($2::timestamptz, clock_timestamp()) FOR NO KEY UPDATE SKIP LOCKED`)
 	// lockScheduleSQL locks a schedule, due or not, and waits for its holder. $1 name
@@ -230,7 +230,7 @@ type Firing struct {
 // Fire fires a schedule that is due at a time, or now by the server's clock if at is zero. In one
 // transaction, it locks the schedule's row against others, calls decide, inserts the specs that
 // decide returns, and stores the next occurrence. If it returns neither an error nor an instance,
-// and has not called decide, the schedule is no longer due, or somebody else is firing it. An
+// and has not called decide, the schedule is no longer due, or another process is firing it. An
 // occupied key means that the occurrence was fired before.
 func (s *Store) Fire(ctx context.Context, name string, at time.Time, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
 	var locked []Due
@@ -263,7 +263,7 @@ func (s *Store) RunSchedule(ctx context.Context, name string, by By, decide func
 }
 
 // fire locks a schedule by a statement that reads it into locked, and fires it if the statement
-// found it. by is who runs it by hand, or nil.
+// found it. by is the actor who runs it by hand, or nil.
 func (s *Store) fire(ctx context.Context, locked *[]Due, lock entpgx.Stmt, by *By, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
 	name := lock.Args[0]
 	err = s.interactive(ctx, slowLock, func(send send) error {
@@ -335,7 +335,7 @@ func orZero[T any](v *T) (zero T) {
 
 // A paused schedule keeps its next occurrence. When it resumes, it catches up with missed ones, or
 // skips them, as after any downtime. Each statement returns whether the schedule exists, and
-// whether anything changed. What is deleted is recorded without its spec, which has a state.
+// whether anything changed. A deleted schedule is recorded without its spec, which has a state.
 //
 // $1 name $2 actor $3 reason
 var (
@@ -365,7 +365,7 @@ func (s *Store) PauseSchedule(ctx context.Context, name string, on bool, by By) 
 	return changed, told("pause schedule, or resume it", name, found, err)
 }
 
-// DeleteSchedule removes a schedule. Its instances stay. Its errors are those of PauseSchedule.
+// DeleteSchedule removes a schedule. Its instances stay. It returns the errors of PauseSchedule.
 func (s *Store) DeleteSchedule(ctx context.Context, name string, by By) error {
 	var found bool
 	err := s.one(ctx, slowLock, deleteScheduleSQL, readOne(&found, new(bool)), name, by.Actor, optional(by.Reason))

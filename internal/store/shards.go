@@ -16,8 +16,8 @@ import (
 )
 
 // Citus may distribute the engine's schema. Its tables are then shells on every node, and the rows
-// are in one shard for each, a plain table beside its shell on the worker that owns the schema. The
-// store names the shards, so that its statements, their plans and their locks are those of plain
+// are in one shard for each, a plain table beside its shell on the worker that owns the schema.
+// The store names the shards, so that its statements, their plans and their locks are as on plain
 // Postgres (decision D69, docs/citus.md). Package citus makes such a schema, and in it two
 // functions:
 //
@@ -30,8 +30,8 @@ import (
 //     its own, so that the bare number may fall with a move. The setting is there only within a
 //     transaction that has entered: whatever else draws fails.
 //
-// So a text has slots for what differs: see slot. On plain Postgres it is what it would be without
-// all this.
+// So a text has slots for the differences: see slot. On plain Postgres it is what it would be
+// without all this.
 
 // rendering turns the texts of statements into SQL for the place where the schema is.
 type rendering struct {

@@ -33,8 +33,8 @@ var (
 )
 
 // unless inserts the one spec if the lock before it has found no target, and makes the new
-// instance the target of the following statements. It waits for whoever is inserting the same key.
-// If that transaction commits, the statement inserts nothing, and another attempt will find the
+// instance the target of the following statements. It waits for another insert of the same key. If
+// that transaction commits, the statement inserts nothing, and another attempt will find the
 // occupant. $1 … $16 as rows, and behind these what the form has: gates, retentions
 func (f insertForm) unless() string {
 	p := parameters(16)
@@ -126,9 +126,9 @@ func (s *Store) deliverOrInsert(a *arrival, send send) (Delivery, error) {
 // round trip. Two callers that find the key free wait for each other in its unique index, and the
 // loser delivers to the winner's instance.
 //
-// Its errors are those of Deliver, and an *EndedError. If a COMMIT gets no answer, it looks for the
-// uid of the new instance, to find out whether that was inserted, and sends nothing again before it
-// knows.
+// It returns the errors of Deliver, and an *EndedError. If a COMMIT gets no answer, it looks for
+// the uid of the new instance, to find out whether that was inserted, and sends nothing again
+// before it knows.
 func (s *Store) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (Delivery, error) {
 	began := time.Now()
 	got, err := s.deliverOrInsert(newArrival(x, m, inbox), func(stmts ...entpgx.Stmt) error {

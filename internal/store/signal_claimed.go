@@ -14,14 +14,15 @@ import (
 
 // A process that works may claim the instance that its signal wakes in the signal's own
 // transaction, if it has a slot for it. Otherwise the signal makes the row runnable, its commit is
-// flushed, and a claim follows, with an update and a flush of its own.
+// flushed, and a claim follows, with another update and flush.
 //
-// The row is nobody else's in between: the delivery has it locked from before the signal is
-// inserted until the COMMIT, which makes it executing with the signal in its inbox. Whoever waits
-// for the lock (another delivery, a cancel, a pause) finds it executing, as after a delivery and a
-// claim. Whoever does not wait passes it by. The claim is read behind the COMMIT, as any claim, so
-// the inbox is that of a later snapshot: it holds this signal and all that were delivered before.
-// If the COMMIT gets no answer, there may be a row of this worker without a flight: see Held.
+// No other transaction has the row in between: the delivery has it locked from before the signal
+// is inserted until the COMMIT, which makes it executing with the signal in its inbox. A
+// transaction that waits for the lock (another delivery, a cancel, a pause) finds it executing, as
+// after a delivery and a claim. One that does not wait passes it by. The claim is read behind the
+// COMMIT, as any claim, so the inbox comes from a later snapshot: it holds this signal and all
+// that were delivered before. If the COMMIT gets no answer, there may be a row of this worker
+// without a flight: see Held.
 
 // Waker is what a delivery claims for.
 type Waker struct {
@@ -45,8 +46,8 @@ type Woken struct {
 // knows. If it is not claimed, the row becomes what deliverFlipSQL makes of it. w reads the newest
 // version of the row: the transaction has locked it before this statement's snapshot.
 //
-// The settings of the session are those of claimSQL, and are set in any case: what an earlier claim
-// has left there is not this one's.
+// The session has claimSQL's settings, which are set in any case: what an earlier claim has left
+// there is not this one's.
 //
 // $1 name $2 worker $3 lease, µs $4 queues $5 machines
 var deliverClaimSQL = named("deliver_claim", `

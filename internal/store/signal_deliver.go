@@ -35,7 +35,7 @@ func (a Address) String() string {
 	return fmt.Sprintf("instance %d", a.ID)
 }
 
-// Delivery reports the effect of a delivery. A duplicate inserted nothing and woke nobody.
+// Delivery reports the effect of a delivery. A duplicate inserted nothing and woke no instance.
 type Delivery struct {
 	Target    int64
 	Queue     string // the target's queue, to nudge if Runnable
@@ -132,11 +132,11 @@ func awaiting(name string) string {
 	return `g.status IN ('awaiting_signal', 'awaiting_children') AND ` + name + `::text = ANY(g.awaits)`
 }
 
-// deliverLockByIDSQL locks the target before anything is written (T1, T3, T6). Whoever parks, ends
-// or deletes it then does so before or after this delivery, never beside it. The lock is FOR NO KEY
-// UPDATE, since the foreign key's KEY SHARE of an open delivery must not hide the row from the pick
-// (T8). The lock returns the newest version of the row, so awaits and queue hold until the end of
-// this transaction.
+// deliverLockByIDSQL locks the target before anything is written (T1, T3, T6). A park, end or
+// deletion then comes before or after this delivery, never beside it. The lock is FOR NO KEY
+// UPDATE, since the foreign key's KEY SHARE of an open delivery must not hide the row from the
+// pick (T8). The lock returns the newest version of the row, so awaits and queue hold until the
+// end of this transaction.
 //
 // Without a target, the statement clears the setting: a transaction may deliver more than once. $1
 // id $2 name
@@ -182,7 +182,7 @@ func (d *delivery) lock(s *Store) entpgx.Stmt {
 // snapshot contains what the lock waited for: the duplicate and the count are exact. A duplicate
 // counts as one even if the inbox is full, or if the earlier signal is consumed (its tombstone,
 // T5); tombstones do not count towards the inbox (T12). If nothing is inserted, the statement
-// clears the target, so that deliverFlipSQL wakes nobody (T93).
+// clears the target, so that deliverFlipSQL wakes no instance (T93).
 //
 // The fourth column is for moved. If there is no target, it tells whether a live instance holds the
 // key: then the lock's re-check has just lost the key's previous holder.
@@ -246,7 +246,7 @@ type Holder struct {
 	Application string
 }
 
-// holderSQL takes a locked row's xmax for its locker. If several share the row, it finds nobody,
+// holderSQL takes a locked row's xmax for its locker. If several share the row, it finds none,
 // which costs a log line its holder only.
 var holderSQL = named("holder", `
 SELECT l.pid, coalesce(a.state, ''), coalesce(a.application_name, '')
@@ -276,5 +276,5 @@ func (s *Store) Holder(ctx context.Context, of Address) (h Holder, ok bool, err 
 
 const codeLockTimeout = "55P03"
 
-// IsLockTimeout reports whether a statement waited in vain for a row that someone else holds.
+// IsLockTimeout reports whether a statement waited in vain for a row lock.
 func IsLockTimeout(err error) bool { return hasCode(err, codeLockTimeout) }

@@ -12,12 +12,13 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// A signal to a correlation key that nobody occupies can be kept for the key's first occupant. The
-// insert of that instance takes it, in its own transaction, before anybody can claim the instance.
+// A signal to a correlation key that no instance occupies can be kept for the key's first
+// occupant. The insert of that instance takes it, in its own transaction, before any claim of the
+// instance.
 //
 // Keeping and inserting meet in the unique index of the keys. The keeper inserts an instance of
-// the key, which it deletes in the same transaction: nobody ever sees it, but until the commit the
-// entry is there, and whoever inserts the key waits for it.
+// the key, which it deletes in the same transaction: no transaction ever sees it, but until the
+// commit the entry is there, and another insert of the key waits for it.
 //
 //   - If the keeper has the entry first, the insertion waits for its commit. The statement by which
 //     the insertion takes kept signals follows it, so its snapshot has the signal.
@@ -29,10 +30,10 @@ import (
 //
 // Inserts take kept signals only while the process knows that there have been any (keeping): from
 // its Start, from its polls, or since it has kept one itself. All others leave them: inserts of a
-// process that does not know yet, those of other languages, and an operator's Retry, which makes an
-// occupant again. While signals are kept, polls hand them over to such occupants (HandOver).
-// Nothing is lost meanwhile: a kept signal goes only by a statement that puts it into an inbox, or
-// when it has expired and no live instance has occupied its key in time.
+// process that does not know yet, inserts from other languages, and an operator's Retry, which
+// makes an occupant again. While signals are kept, polls hand them over to such occupants
+// (HandOver). Nothing is lost meanwhile: a kept signal goes only by a statement that puts it into
+// an inbox, or when it has expired and no live instance has occupied its key in time.
 
 // keptMost bounds the signals that are kept for one key; Limits.Inbox may bound them closer.
 const keptMost = 1000
@@ -120,8 +121,8 @@ func (s *Store) keep(to Address, m *step.Signal, inbox int, send send) (Delivery
 }
 
 // Keep delivers a signal to the live instance that occupies a key, as Deliver does, or else keeps
-// it for the first that does, for at most m.Keep. It takes one transaction and one round trip. Its
-// errors are those of Deliver, and an *EndedError.
+// it for the first that does, for at most m.Keep. It takes one transaction and one round trip. It
+// returns the errors of Deliver, and an *EndedError.
 func (s *Store) Keep(ctx context.Context, to Address, m *step.Signal, inbox int) (Delivery, error) {
 	got, err := s.keep(to, m, inbox, func(stmts ...entpgx.Stmt) error { return s.transaction(ctx, slowLock, stmts...) })
 	if err != nil && m.DedupKey == "" && unknown(err) {
@@ -143,13 +144,13 @@ func (h *Hosted) Keep(ctx context.Context, to Address, m *step.Signal, inbox int
 }
 
 // takeKeptSQL moves the kept signals of keys into the inboxes of the live instances that occupy
-// them, and wakes those that await one. It locks the instances first, as a delivery does (T1), then
-// the signals. It waits for neither: a later look serves those that somebody holds. An insertion
-// sends it after its rows, which nobody else can have locked, and only a stranger holds their
-// signals: every keeper of a key that was occupied meanwhile has ended. Whoever was inserted before
-// a signal expired has it, however late the look comes. A signal whose dedup key the inbox knows is
-// dropped, as a duplicate. The inbox may hold more than its bound by what was kept. It returns the
-// queues of instances that it woke. $1 keys
+// them, and wakes those that await one. It locks the instances first, as a delivery does (T1),
+// then the signals. It waits for neither: a later look serves locked ones. An insertion sends it
+// after its rows, which no other transaction can have locked, and only another program's
+// transaction may hold their signals: every keeper of a key that was occupied meanwhile has ended.
+// An instance that was inserted before a signal expired has it, however late the look comes. A
+// signal whose dedup key the inbox knows is dropped, as a duplicate. Kept signals may fill the
+// inbox beyond its bound. It returns the queues of instances that it woke. $1 keys
 var takeKeptSQL = named("take kept", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 t AS MATERIALIZED (
   SELECT g.id, g.correlation_guard AS key, coalesce(g.status IN ('awaiting_signal', 'awaiting_children'), false) AS awaiting, g.awaits, g.inserted_at

@@ -12,7 +12,7 @@ import (
 // archiveMost is the number of instances that Archive is called with at a time.
 const archiveMost = 100
 
-// leavesSQL finds those of a page that may go now: instances without children. $1 ids
+// leavesSQL finds the rows of a page that may go now: instances without children. $1 ids
 var leavesSQL = named("leaves", `SELECT g.id, g.queue FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[])
   AND NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id OFFSET 0) ORDER BY g.id`)
 
@@ -71,7 +71,7 @@ func (s *Store) archive(ctx context.Context, p PruneParams, queue string, ids []
 	return true, nil
 }
 
-// leaves returns those of the ids that have no children, by queue.
+// leaves returns the ids that have no children, by queue.
 func (s *Store) leaves(ctx context.Context, p PruneParams, ids []int64) (map[string][]int64, error) {
 	leaves := map[string][]int64{}
 	err := s.sweep(ctx, p, s.stmt(leavesSQL, func(rows pgx.Rows) error {

@@ -18,7 +18,7 @@ var expireForms = sweepsOf("expire", sweepForm.expire)
 
 // expire fails instances whose deadline is past, whatever they wait for, paused or not. Like a
 // Fail, it leaves awaits, round and inbox, so that a Retry sees them. It uses SKIP LOCKED
-// throughout: whoever has a row locked goes first, and a child whose parent someone has locked
+// throughout: a transaction that has a row locked goes first, and a child whose parent is locked
 // waits for a later sweep; see parentGate.
 //
 // $1 most rows $2 mark $3 ids to pass over

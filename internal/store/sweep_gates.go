@@ -7,14 +7,14 @@ import (
 )
 
 // pruneGateKeysSQL deletes the rows of gate_keys that say no more than no row does, of a page in
-// the order of keys: without a weight, a debt that is left, a pace that is lowered, or a time until
-// which it is closed. It keeps what was used in the last ten minutes, so that busy keys are not
-// deleted and inserted in turn. What operators have set stays, also when its gate is gone.
+// the order of keys: without a weight, a debt that is left, a pace that is lowered, or a time
+// until which it is closed. It keeps what was used in the last ten minutes, so that busy keys are
+// not deleted and inserted in turn. Settings by operators stay, also when their gate is gone.
 //
-// Whoever changes such a row locks it. A claim keeps that lock until it has paid, and a throttle or
-// a verb until it has committed. So the row that is locked here, without waiting, is nobody's; and
-// on what is locked the condition is checked again: a row that was changed since the snapshot
-// stays. What comes after the lock:
+// Each change of such a row locks it. A claim keeps that lock until it has paid, and a throttle or
+// a verb until it has committed. So no other transaction has a row that is locked here, without
+// waiting; and the condition is checked again on it: a row that was changed since the snapshot
+// stays. After the lock:
 //
 //   - A claim whose snapshot has the row, and that cannot lock it any more, passes the key over
 //     once: it begins nothing that it could not pay for. The next claim sees no row, and no debt.

@@ -17,9 +17,9 @@ const crashedText = `'lost its worker ' || (least(g.crashes, 2147483646) + 1) ||
 const overText = `coalesce(m.most > 0 AND x.crashes >= m.most, false)`
 
 // parentGate joins each row x of a sweep with p.open, which is whether the sweep may end it. It is
-// false for a child whose parent someone has locked, since the child's join would have to wait.
-// ends is the SQL condition under which the sweep would end x at all: only then the gate locks the
-// parent. Of a node of a graph it locks what waits for the node, too.
+// false for a child whose parent is locked, since the child's join would have to wait. ends is the
+// SQL condition under which the sweep would end x at all: only then the gate locks the parent. Of
+// a node of a graph it locks what waits for the node, too.
 //
 // The gate stands before the LIMIT, so that the children of a locked parent do not use it up,
 // however many they are and although they come first. Each costs a probe of its parent, which
@@ -73,8 +73,8 @@ var reapForms = sweepsOf("reap", sweepForm.reap)
 // that would exceed its machine's crash limit. The first reap has no delay and keeps the row's
 // place. Later ones wait 1 s · 2^(crashes−2), at most 5 min, so that an instance that kills its
 // process does not take the fleet with it (T21). It uses SKIP LOCKED throughout: a committing
-// owner, or another reaper, goes first. A failing child whose parent someone has locked waits for a
-// later sweep: see parentGate.
+// owner, or another reaper, goes first. A failing child whose parent is locked waits for a later
+// sweep: see parentGate.
 //
 // The literal status is intended here: the lease index leads to these rows.
 //
@@ -194,10 +194,10 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, these bool, mark string, 
 	return nil
 }
 
-// follow sends the statements that a sweep owes to other rows in the same transaction, after it has
-// ended some rows or released them: for the parents of ended children, for what waits for nodes,
-// which are among the joiners, and for the next rows of partition keys, and stmts. Without promote
-// it reports the keys as missed.
+// follow sends the statements that a sweep owes to other rows in the same transaction, after it
+// has ended some rows or released them: for the parents of ended children, for rows that wait for
+// nodes, which are among the joiners, and for the next rows of partition keys, and stmts. Without
+// promote it reports the keys as missed.
 func (s *Store) follow(send send, joiners *joiners, nodes []int64, keys []string, mark string, promote bool, p *Promotion, stmts ...entpgx.Stmt) error {
 	stmts = append(stmts, s.join(joiners, mark, readWoken(&p.Queues, &p.Rest))...)
 	if len(nodes) > 0 {

@@ -18,15 +18,15 @@ import (
 //
 // A Rejoin waits for a round again whose rest may be due. Then it makes the round negative in
 // losers, which stays due while the parent waits: see rejoinSQL. The round of a stream is negative
-// itself, and positive in losers where it is due while the parent waits. So rounds are compared by
+// itself, and positive in losers if it is due while the parent waits. So rounds are compared by
 // their amounts.
 //
 // losers is in the order of the rounds, and only the newest can be armed. So the first element
 // differs from the round that the row waits for exactly if an element is due.
 //
-// A graph is over when its root has ended, and only then, unless its join cancels the rest as well:
-// a root that goes on early may wait for the nodes again. So the rounds that are graphs are noted
-// in a column of their own, graphs, all of which are due while the root has ended. Here, too, no
+// A graph is over when its root has ended, and only then, unless its join cancels the rest as
+// well: a root that goes on early may wait for the nodes again. So the rounds that are graphs are
+// noted in a separate column, graphs, all of which are due while the root has ended. Here, too, no
 // statement makes them so, whatever it is that ends the root, and a Retry takes that back.
 
 // restDue is the condition that parent x has a due round: the predicate of gen_durable_losers.
@@ -44,8 +44,8 @@ CROSS JOIN LATERAL (SELECT abs(r.round) AS round FROM unnest(l.losers) AS r(roun
 ORDER BY l.id`)
 
 // retriedLoser is the condition that the child k was cancelled as a loser, and that an operator's
-// Retry or Rewind has let it run again since: its parent counts it no more, and its round may still
-// be due, since somebody has a sibling locked. A Restart lets the parent count it again, so that it
+// Retry or Rewind has let it run again since: its parent counts it no more, and its round may
+// still be due, since a sibling is locked. A Restart lets the parent count it again, so that it
 // may be a loser again.
 const retriedLoser = `(k.joined IS NOT NULL AND coalesce(k.errors @> jsonb_build_array(jsonb_build_object('kind', 'cancel', 'error', ` + lostText + `)), false))`
 
@@ -55,8 +55,8 @@ var (
 )
 
 // losersText locks the live children of due rounds, whose parents this transaction has locked. A
-// child that somebody has locked is left to a later sweep, and one that was retried goes on. $1
-// parents $2 their rounds $3 ids to pass over, or the only ones $4 most rows
+// locked child is left to a later sweep, and one that was retried goes on. $1 parents $2 their
+// rounds $3 ids to pass over, or the only ones $4 most rows
 func losersText(these bool) string {
 	return `SELECT x.id, coalesce(x.partition_key, ''), x.status::text, coalesce(x.locked_by, ''), x.claim_token, x.parent_round < 0
 FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
@@ -69,7 +69,7 @@ LIMIT $4`
 
 // loseSQL fails losers as cancelled, as cancelSQL does. What they have begun is cancelled with
 // them, a generation at a time: every round in which such an instance has live children becomes
-// due. This is a statement of its own after the locks, so it sees all children: an instance spawns
+// due. This is a separate statement after the locks, so it sees all children: an instance spawns
 // them by a commit that has its lock. $1 ids $2 mark
 var loseSQL = named("lose", `UPDATE {s}.gen_durable g SET status = 'failed', failure = 'cancelled', last_error = `+lostText+`,
   finished_at = (SELECT clock_timestamp()), pick_lane = {lane front}, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
@@ -85,9 +85,9 @@ RETURNING g.id`)
 // lostText is last_error of a loser.
 const lostText = `'cancelled: its parent does not wait for it any more'`
 
-// loseRecordedSQL appends losers to the history, those of recorded machines. They are as loseSQL
-// has left them in this transaction. The kind has a dot, so that the row counts as no run of a
-// step. $1 ids $2 mark $3 the workers that executed them
+// loseRecordedSQL appends losers of recorded machines to the history. They are as loseSQL has left
+// them in this transaction. The kind has a dot, so that the row counts as no run of a step. $1 ids
+// $2 mark $3 the workers that executed them
 var loseRecordedSQL = named("history lose", historyInto+`g.updated_at, g.id, g.visit, NULL, NULL, g.attempt, g.fsm_version, 'join.cancel',
   CASE WHEN u.worker ~ '^[0-9a-f-]{36}$' THEN u.worker::uuid END, g.fsm, g.step, NULL, g.failure, left(g.last_error, `+errorMost+`), NULL
 FROM unnest($1::bigint[], $3::text[]) AS u(id, worker)
@@ -120,10 +120,10 @@ type Rested struct {
 // restParents bounds the parents of one slice.
 const restParents = 100
 
-// CancelRest cancels up to limit children that no join waits for any more, of parents behind an id.
-// It locks the parents first, and children of theirs then, which is ascending; and it waits for
-// nobody. A parent or a child that somebody has locked is left to a later sweep, and so is a row
-// that Postgres refuses to change.
+// CancelRest cancels up to limit children that no join waits for any more, of parents behind an
+// id. It locks the parents first, and children of theirs then, which is ascending; and it waits
+// for no lock. A locked parent or child is left to a later sweep, and so is a row that Postgres
+// refuses to change.
 func (s *Store) CancelRest(ctx context.Context, mark string, after int64, limit int) (out Rested, err error) {
 	pass := s.apart.rest.ids()
 	var tried []int64
@@ -165,8 +165,8 @@ func (s *Store) cancelRest(ctx context.Context, sum *Rested, text *statement, ma
 			}
 		}
 		stmts = append(stmts, s.stmt(forgetRestSQL, nil, due.parents, due.rounds))
-		// Losers that are nodes of a graph settle no edges: what waits for them are losers as well, of
-		// the same round, which stays due until all have ended.
+		// Losers that are nodes of a graph settle no edges: the nodes that wait for them are losers as
+		// well, of the same round, which stays due until all have ended.
 		return s.follow(send, &joiners{l.ids, l.streamed}, nil, l.keys, mark, promote, &out.Promotion, stmts...)
 	})
 	sum.Last = out.Last

@@ -8,10 +8,10 @@ import (
 )
 
 // A node that is to be skipped runs no step. So its end needs no claim: no worker that knows its
-// machine, no slot of its queue, no place or rate of a gate. It does not wait for its delay either,
-// nor for its partition key, and its queue may be paused. Whatever ends its wait puts it into the
-// lane of such nodes, and there it stays until Skip ends it or a Restart lets it wait
-// again. A paused one waits until it is resumed, as before.
+// machine, no slot of its queue, no place or rate of a gate. It does not wait for its delay
+// either, nor for its partition key, and its queue may be paused. The transaction that ends its
+// wait puts it into the lane of such nodes, and there it stays until Skip ends it or a Restart
+// lets it wait again. A paused one waits until it is resumed, as before.
 
 // toBeSkipped is the condition that x is to be skipped now: the predicate of gen_durable_skip.
 const toBeSkipped = `x.status = 'runnable' AND NOT x.paused AND x.pick_lane = {lane skip}`
@@ -22,10 +22,10 @@ const frontAgain = `CASE WHEN g.pick_lane = {lane skip} THEN {lane skip} ELSE {l
 
 var skipForms = sweepsOf("skip", sweepForm.skip)
 
-// skip fails nodes that are to be skipped. It uses SKIP LOCKED throughout, and locks all roots, and
-// what waits behind the nodes, before it updates: see parentGate. So a node whose root somebody has
-// locked, or one that waits behind it, is left to a later sweep. A Restart locks the root before it
-// looks. If it was first, the lock of x reads the row again, and finds it in this lane no more.
+// skip fails nodes that are to be skipped. It uses SKIP LOCKED throughout, and locks all roots,
+// and the rows behind the nodes, before it updates: see parentGate. So a node whose root is
+// locked, or a row that waits behind it, is left to a later sweep. A Restart locks the root before
+// it looks. If it was first, the lock of x reads the row again, and finds it in this lane no more.
 //
 // None of these nodes waits for another of them, since each has ceased to wait: no row is written
 // twice. Behind them, the next level becomes due.
@@ -69,9 +69,9 @@ type Skipped struct {
 	Promotion
 }
 
-// Skip fails up to limit nodes that are to be skipped, behind an id. It waits for nobody: a node
-// that somebody has locked, or whose root or one behind it is locked, is left to a later sweep. So
-// is a row that Postgres refuses to change.
+// Skip fails up to limit nodes that are to be skipped, behind an id. It waits for no lock: a
+// locked node, or one whose root or a row behind it is locked, is left to a later sweep. So is a
+// row that Postgres refuses to change.
 func (s *Store) Skip(ctx context.Context, mark string, after int64, limit int) (out Skipped, err error) {
 	pass := s.apart.skip.ids()
 	if err = s.skip(ctx, &out, false, mark, after, limit, pass, true); !holdsUp(err) {
@@ -91,8 +91,8 @@ func (s *Store) Skip(ctx context.Context, mark string, after int64, limit int) (
 	return out, err
 }
 
-// ToSkip reports whether there are nodes to be skipped. Behind a Skip, these are what it has passed
-// by, since somebody had them locked, or their roots.
+// ToSkip reports whether there are nodes to be skipped. Behind a Skip, these are the nodes that it
+// has passed by, since they or their roots were locked.
 func (s *Store) ToSkip(ctx context.Context) (bool, error) {
 	var ids []int64
 	if err := s.one(ctx, fastLock, toBeSkippedSQL, readIDs(&ids), 0, 1, s.apart.skip.ids()); err != nil {

@@ -25,13 +25,13 @@ import (
 // while doubles if that happens again soon.
 type trunk struct{ wire }
 
-// trunkTurns is how many of its own turns a line may use the trunk.
+// trunkTurns is the number of its own turns in which a line may use the trunk.
 const trunkTurns = 4
 
 var errTrunkBusy = errors.New("gendurable: the connection of the heartbeats is in use")
 
 // aliveAtOnceSQL takes the lock of aliveSQL without waiting, since others wait for the connection:
-// the lock is not free while somebody asks whether the worker lives. $1 schema $2 worker
+// the lock is not free while another process asks whether the worker lives. $1 schema $2 worker
 var aliveAtOnceSQL = named("alive at once", `SELECT pg_try_advisory_lock_shared(`+livenessKey("$1::text", "$2::text")+`)`)
 
 // goneSQL releases a worker's liveness lock. $1 schema $2 worker

@@ -12,7 +12,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Transaction runs statements in order inside a transaction that someone else began and will end.
+// Transaction runs statements in order inside a transaction that the host began and will end.
 // [Pgx], [SQL] and [Foreign] make one.
 type Transaction interface {
 	// run sends within what surrounds the store's driver.
@@ -126,13 +126,14 @@ func (h *Hosted) Cancel(ctx context.Context, ids []int64, o *Order) (out Operate
 	return out, nil
 }
 
-// stillLiveSQL locks instances, and lists them. It locks no parent, which a cancel does: whoever
-// makes an instance live again locks its row, and what has ended has nothing to tell its parent any
-// more. So the parent of an ended child goes on while the host's transaction is open. $1 ids
+// stillLiveSQL locks instances, and lists them. It locks no parent, which a cancel does: a verb
+// that makes an instance live again locks its row, and an ended instance has nothing to tell its
+// parent any more. So the parent of an ended child goes on while the host's transaction is open.
+// $1 ids
 var stillLiveSQL = named("still live", `SELECT x.id, x.status::text FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) ORDER BY x.id FOR NO KEY UPDATE`)
 
-// Live locks instances in order of ids, and returns those of them that have not ended. Until the
-// host's transaction ends nobody can make one of the others live, which takes its lock.
+// Live locks instances in order of ids, and returns the ones that have not ended. Until the host's
+// transaction ends no verb can make one of the others live, which takes its lock.
 func (h *Hosted) Live(ctx context.Context, ids []int64) (out []Change, err error) {
 	read := func(rows pgx.Rows) error {
 		out = nil

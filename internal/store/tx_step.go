@@ -20,13 +20,13 @@ import (
 var ownFenceSQL = named("own fence", `SELECT `+visitFence("$2", "$3")+` FROM {s}.gen_durable g WHERE g.id = $1`)
 
 // ownWaitSQL, before the fence, bounds what the function waits for a lock, unless the role has a
-// bound of its own: such transactions take turns, and one that waits for a stranger for ever would
-// keep its turn. $1 how long
+// bound: such transactions take turns, and one that waits for a foreign lock for ever would keep
+// its turn. $1 how long
 var ownWaitSQL = named("own wait", `SELECT CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', $1, true) END`)
 
-// ownWait is how long a step's own transaction waits for a lock: 1 s, doubled at each repetition up
-// to 5 s. So a turn that waits for a stranger is soon free for others, and a row that many lock is
-// reached in the end.
+// ownWait is how long a step's own transaction waits for a lock: 1 s, doubled at each repetition
+// up to 5 s. So a turn that waits for a foreign lock is soon free for others, and a row that many
+// lock is reached in the end.
 func ownWait(tries int) time.Duration { return min(5*time.Second, time.Second<<min(tries, 3)) }
 
 // StepTx is a step's own transaction in the form that its function gets. Only the engine may end

@@ -10,14 +10,15 @@ import (
 )
 
 // openWindowsSQL opens windows, or finds that they are open. A window is a row that inserters of
-// its key lock until they commit, so one of them decides after the other; nobody else locks it.
+// its key lock until they commit, so one of them decides after the other; no other statement locks
+// it.
 //
-// The first part passes by what is open for everyone to see, without a lock: inserts that a window
-// keeps out do not wait for each other. The ON CONFLICT part waits for an inserter that has not
-// committed yet, and looks at the clock afterwards. A fixed period is decided by the time at which
-// the statement began: a wait does not carry an insert into the next period. A debounce is always
-// locked, since its instance is to be replaced; opened_at changes when that is another one. The
-// statement locks in the order of names.
+// The first part passes by windows that are committed and open, without a lock: inserts that a
+// window keeps out do not wait for each other. The ON CONFLICT part waits for an inserter that has
+// not committed yet, and looks at the clock afterwards. A fixed period is decided by the time at
+// which the statement began: a wait does not carry an insert into the next period. A debounce is
+// always locked, since its instance is to be replaced; opened_at changes when that is another one.
+// The statement locks in the order of names.
 //
 // $1 names, distinct $2 uids $3 kinds $4 lengths, µs
 var openWindowsSQL = named("open windows", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
@@ -33,7 +34,7 @@ ON CONFLICT (name) DO UPDATE SET uid = excluded.uid,
   until = CASE WHEN w.name LIKE 'once:%' THEN excluded.until ELSE clock_timestamp() + (excluded.until - excluded.opened_at) END
 WHERE w.name LIKE 'debounce:%' OR w.until <= CASE WHEN w.name LIKE 'once:%' THEN excluded.opened_at ELSE clock_timestamp() END`)
 
-// windowsSQL reads windows after openWindowsSQL, in a statement of its own, to see what that has
+// windowsSQL reads windows after openWindowsSQL, in a separate statement, to see the rows that it
 // waited for. A window is the caller's if it has the uid of his spec. $1 names
 var windowsSQL = named("windows", `SELECT w.name, w.uid, w.instance, w.opened_at, w.until FROM {s}.windows w WHERE w.name = ANY($1::text[])`)
 
@@ -64,7 +65,7 @@ func readWindows(into map[string]window) func(pgx.Rows) error {
 	}
 }
 
-// openWindows opens the windows of the round's specs, and finds those of other inserts that keep
+// openWindows opens the windows of the round's specs, and finds other inserts' windows that keep
 // them out, or that they debounce.
 func (r *ruling) openWindows(round []int) (todo []int, err error) {
 	var names, uids, kinds []string

@@ -9,7 +9,7 @@ import (
 )
 
 // wire is a connection outside of the pool that the stores of a company use in turns. Its session
-// has time limits of its own, since preparing a statement may wait for locks before the transaction
+// has its own time limits, since preparing a statement may wait for locks before the transaction
 // has set any limit.
 type wire struct {
 	company *Company
