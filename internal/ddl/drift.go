@@ -19,7 +19,7 @@ import (
 // same name, since Postgres writes it into its form of expressions.
 const scratch = "gendurable_drift"
 
-// Drift builds the desired schema and that of the migrations in an empty database, reads Postgres'
+// Drift builds the desired schema and the migrations' in an empty database, reads Postgres'
 // descriptions of both, and returns the statements that would turn the latter into the former.
 // Without drift there are none. The database keeps the schema gendurable_drift.
 func Drift(ctx context.Context, url string) ([]string, error) {

@@ -55,7 +55,7 @@ func column(of *schema.Table, name string) *schema.Column {
 func (p *patcher) column(table *schema.Table, column *schema.Column) error {
 	switch column.Name {
 	case "id":
-		// With ALWAYS, nobody can insert an id that the sequence would reach later.
+		// With ALWAYS, no statement can insert an id that the sequence would reach later.
 		identity := &postgres.Identity{}
 		for _, attr := range column.Attrs {
 			if found, ok := attr.(*postgres.Identity); ok {

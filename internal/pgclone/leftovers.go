@@ -42,7 +42,7 @@ func sweep(ctx context.Context, conn *pgx.Conn) {
 		if !isLeftover(name) {
 			continue
 		}
-		// Without FORCE, Postgres refuses if somebody is connected.
+		// Without FORCE, Postgres refuses if there is a connection.
 		if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted(name)); err == nil {
 			dropped++
 		}

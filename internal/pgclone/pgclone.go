@@ -1,6 +1,6 @@
 // Package pgclone makes migrated databases within milliseconds: copies of a template, which the
 // first process that needs one on a server migrates for all. Tests of the project use it through
-// package pgtest, those of hosts through package durabletest.
+// package pgtest, hosts' tests through package durabletest.
 package pgclone
 
 import (
@@ -49,7 +49,7 @@ func Template(ctx context.Context, server *pgxpool.Config, schema string) (name 
 // needs checkpoints, which are cheap only where nothing is synchronized to a disk.
 const copied = " STRATEGY file_copy"
 
-// Create copies a template into a database with a name of its own. A copy of "template1" is empty.
+// Create copies a template into a database with a new name. A copy of "template1" is empty.
 func Create(ctx context.Context, server *pgxpool.Config, template string) (name string, err error) {
 	name = Name()
 	err = On(ctx, server, func(conn *pgx.Conn) error {
@@ -115,7 +115,7 @@ func Plain(ctx context.Context, server *pgxpool.Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// On runs f on a connection of its own.
+// On runs f on a new connection.
 func On(ctx context.Context, server *pgxpool.Config, f func(conn *pgx.Conn) error) error {
 	config := server.ConnConfig.Copy()
 	if server.BeforeConnect != nil { // e.g. a password that is made for each connection
@@ -170,7 +170,7 @@ func makeTemplate(ctx context.Context, conn *pgx.Conn, server *pgxpool.Config, n
 	if err := row.Scan(&found); err != nil || found {
 		return err
 	}
-	// The database is renamed when complete, so that its name is never that of a half-migrated one. A
+	// The database is renamed when complete, so that a half-migrated one never has its name. A
 	// process whose lock is in another database may make one, too: the lock saves work, the rename
 	// decides.
 	incomplete := Name()
@@ -194,7 +194,7 @@ func makeTemplate(ctx context.Context, conn *pgx.Conn, server *pgxpool.Config, n
 // duplicateDatabase is the SQLSTATE of a name that is taken.
 const duplicateDatabase = "42P04"
 
-// closeTemplate gives the template its name. Nobody may connect to it while it is copied.
+// closeTemplate gives the template its name. It may have no connections while it is copied.
 func closeTemplate(ctx context.Context, conn *pgx.Conn, incomplete, name string) error {
 	for _, statement := range []string{
 		"ALTER DATABASE " + quoted(incomplete) + " ALLOW_CONNECTIONS false",

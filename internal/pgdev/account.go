@@ -48,8 +48,8 @@ func (a *account) own(path string) error {
 }
 
 // command prepares a command that runs as the account, without the caller's PG* variables and in a
-// process group of its own: an interrupt typed at the terminal then reaches the owner alone, which
-// stops the server.
+// new process group: an interrupt typed at the terminal then reaches the owner alone, which stops
+// the server.
 func (a *account) command(ctx context.Context, path string, arguments ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, arguments...)
 	cmd.Env = []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}

@@ -31,9 +31,9 @@ type Bouncer struct {
 }
 
 // StartBouncer puts a PgBouncer in front of the server whose superuser's URL is given, for all of
-// its databases, and waits until it passes connections on. Of the options only WithSetting applies;
-// settings are those of its section [pgbouncer], such as pool_mode, which is "transaction" by
-// default. ctx bounds the start only. Without PgBouncer on the machine the error is
+// its databases, and waits until it passes connections on. Of the options only WithSetting
+// applies; settings belong to its section [pgbouncer], such as pool_mode, which is "transaction"
+// by default. ctx bounds the start only. Without PgBouncer on the machine the error is
 // [ErrNotInstalled], and names the command that installs it.
 func StartBouncer(ctx context.Context, upstream string, options ...Option) (*Bouncer, error) {
 	cfg := newConfig(options)

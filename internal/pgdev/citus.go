@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Citus is a throwaway Citus cluster: a coordinator and its workers, each a server of its own with
+// Citus is a throwaway Citus cluster: a coordinator and its workers, each a separate server with
 // the same superuser and password. [Citus.Join] makes databases that span them.
 type Citus struct {
 	Coordinator *Cluster
@@ -114,7 +114,7 @@ func (c *Cluster) Port() int {
 	return c.port
 }
 
-// Run runs statements in a database as superuser, each as a transaction of its own.
+// Run runs statements in a database as superuser, each as a separate transaction.
 func (c *Cluster) Run(ctx context.Context, database string, statements ...string) error {
 	conn, err := pgx.Connect(ctx, c.URL(database))
 	if err != nil {

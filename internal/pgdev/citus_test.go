@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestACitusClusterMovesASchema shows that the nodes reach one another: through the coordinator, to
-// replicate, and with the password of their own.
+// TestACitusClusterMovesASchema shows that the nodes reach one another: through the coordinator,
+// to replicate, and with their own password.
 func TestACitusClusterMovesASchema(t *testing.T) {
 	t.Parallel()
 	binaries := os.Getenv("GENDURABLE_TEST_CITUS")

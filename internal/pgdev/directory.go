@@ -19,8 +19,8 @@ const (
 )
 
 // newDirectory makes the directory of a cluster and locks it. The lock belongs to the open file,
-// which the server inherits: it is held while the owner or the server lives, whatever happens to
-// process ids meanwhile.
+// which the server inherits: it is held while the owner or the server lives, even if process ids
+// are used again meanwhile.
 func newDirectory(parent string, runAs *account) (string, *os.File, error) {
 	dir, err := os.MkdirTemp(parent, directoryPattern)
 	if err != nil {
@@ -55,7 +55,7 @@ func openDirectory(dir string, runAs *account) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the cluster's directory: %w", err)
 	}
-	// A URL that a killed owner has left is not that of this start's server.
+	// A URL that a killed owner has left leads to another server than this start's.
 	if err := errors.Join(runAs.own(dir), withdraw(dir)); err != nil {
 		return nil, errors.Join(err, releaseLock(lock))
 	}

@@ -60,9 +60,8 @@ func installServer(ctx context.Context, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The package would create and start a cluster of its own. Its defaults come with
-	// postgresql-common, and the server's installation reads them, so the override goes between the
-	// two.
+	// The package would create and start another cluster. Its defaults come with postgresql-common,
+	// and the server's installation reads them, so the override goes between the two.
 	if err := apt(ctx, progress, "install", "--yes", "--no-install-recommends", "postgresql-common"); err != nil {
 		return err
 	}
@@ -146,7 +145,7 @@ func apt(ctx context.Context, progress io.Writer, arguments ...string) error {
 	}
 }
 
-// forbidMainCluster keeps the package of Postgres from creating and starting a cluster of its own.
+// forbidMainCluster keeps the package of Postgres from creating and starting a cluster.
 func forbidMainCluster(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("forbid a system cluster: %w", err)

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A cluster without fsync is in memory where there is room, and nowhere but in TMPDIR if that is
-// set. One with fsync never is: what it measures and survives is a disk's.
+// A cluster without fsync is in memory if there is room, and always in TMPDIR if that is set. One
+// with fsync never is: what it measures and survives is a disk's.
 func TestOnlyAClusterWithoutFsyncIsInMemory(t *testing.T) {
 	own := temporary(t)
 	volatile, durable := newConfig([]Option{WithoutFsync()}), newConfig(nil)

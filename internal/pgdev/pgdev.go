@@ -55,8 +55,7 @@ func WithSetting(name, value string) Option {
 
 // WithoutFsync trades crash safety for speed: fsync, synchronous_commit and full_page_writes are
 // off, and passwords are checked by MD5. It is for tests that never crash the server and measure
-// nothing. Without a directory of its own, the cluster is in memory if there is much of it: see
-// [Start].
+// nothing. Without a directory, the cluster is in memory if there is much of it: see [Start].
 func WithoutFsync() Option {
 	return func(c *config) {
 		c.volatile = true
@@ -323,7 +322,7 @@ func ping(ctx context.Context, url string) error {
 }
 
 // Wait returns nil when ctx ends. It returns an error with the end of the log when the server ends
-// that nobody stopped.
+// without a stop.
 func (c *Cluster) Wait(ctx context.Context) error {
 	c.mu.Lock()
 	running := c.server

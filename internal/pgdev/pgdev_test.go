@@ -287,7 +287,7 @@ func TestServerGoesDownWithItsOwnerAndIsSweptByTheNextStart(t *testing.T) {
 	}, "the lock outlived the server")
 }
 
-// temporary gives the test a directory of its own, in which clusters are made.
+// temporary gives the test a new directory, in which clusters are made.
 func temporary(t *testing.T) string {
 	t.Helper()
 	dir := enterable(t)

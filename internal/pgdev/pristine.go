@@ -14,15 +14,15 @@ import (
 )
 
 // PristineVariable names a directory that [Start] keeps new data directories in, one of each kind,
-// and copies them from: initdb takes ten times as long. Whoever sets it for the tests removes the
-// directory: see [Cluster.Pristine].
+// and copies them from: initdb takes ten times as long. The program that sets it for the tests
+// removes the directory: see [Cluster.Pristine].
 const PristineVariable = "GENDURABLE_TEST_INITDB"
 
 // Pristine returns a value for [PristineVariable] that serves until the cluster is stopped.
 func (c *Cluster) Pristine() string { return filepath.Join(c.dir, "pristine") }
 
-// pristine copies a data directory that has never been used, and makes it first if it is not there.
-// It reports false where it must not, so that the caller calls initdb itself: a directory of
+// pristine copies a data directory that has never been used, and makes it first if it is not
+// there. It reports false if it must not, so that the caller calls initdb itself: a directory of
 // [WithDirectory] lives longer than the tests, and servers of a Citus cluster share a password.
 func (c *Cluster) pristine(ctx context.Context, to, auth string) (copied bool, err error) {
 	parent := os.Getenv(PristineVariable)

@@ -82,7 +82,7 @@ func launch(cmd *exec.Cmd, logPath string) (*server, error) {
 	return s, nil
 }
 
-// run starts cmd and reaps it from a thread of its own: the parent-death signal is sent when the
+// run starts cmd and reaps it from a separate thread: the parent-death signal is sent when the
 // thread that forked ends, not when the process does.
 func (s *server) run(cmd *exec.Cmd) error {
 	started := make(chan error)

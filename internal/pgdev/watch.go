@@ -13,8 +13,8 @@ import (
 
 // watchOwner starts a shell that stops a process, as a crash would, when this process dies. The
 // shell reads from a pipe that only this process writes to, so the end of this process ends the
-// file. The shell runs as the account of the process that it watches. It runs in a process group of
-// its own, so that an interrupt typed at the terminal does not reach it. release ends the shell.
+// file. The shell runs as the account of the process that it watches. It runs in a new process
+// group, so that an interrupt typed at the terminal does not reach it. release ends the shell.
 // Call it before the process is stopped: another process may have its number afterwards.
 func watchOwner(pid int, as *syscall.SysProcAttr) (release func(), err error) {
 	read, write, err := os.Pipe()

@@ -47,7 +47,7 @@ var cluster = sync.OnceValues(func() (*pgdev.Citus, error) {
 	return nodes, nil
 })
 
-// Citus returns the process's Citus cluster, and skips the test where there is none.
+// Citus returns the process's Citus cluster, and skips the test if there is none.
 func Citus(t testing.TB) *pgdev.Citus {
 	t.Helper()
 	if os.Getenv(citusVariable) == "" {
@@ -85,8 +85,8 @@ func Distribute(t testing.TB) Distributed {
 	return d
 }
 
-// OwnCitus starts a Citus cluster that the test may break, with a database on each node as that of
-// [Distribute]. What is committed is durable unless the machine fails. It ends with the test.
+// OwnCitus starts a Citus cluster that the test may break, with a database on each node as
+// [Distribute] makes it. Commits are durable unless the machine fails. It ends with the test.
 func OwnCitus(t testing.TB) (*pgdev.Citus, Distributed) {
 	t.Helper()
 	if os.Getenv(citusVariable) == "" {
@@ -182,8 +182,8 @@ type placement struct {
 	shards map[string]string // table → its shard, the same in all copies; a sequence of ids likewise
 }
 
-// distributedTemplate makes the template. Nobody may connect to a database that is copied, and
-// Citus' own daemon would.
+// distributedTemplate makes the template. A database that is copied may have no connections, and
+// Citus' own daemon would connect.
 var distributedTemplate = sync.OnceValues(func() (placement, error) {
 	ctx := context.Background()
 	nodes, err := cluster()
@@ -200,8 +200,8 @@ var distributedTemplate = sync.OnceValues(func() (placement, error) {
 	return made, nodes.OnAll(ctx, "", secluded(distributedName)...)
 })
 
-// secluded returns statements that end all sessions of a database, and keep others from it: those
-// of Citus' own daemon, too.
+// secluded returns statements that end all sessions of a database, and keep others from it: Citus'
+// own daemon's, too.
 func secluded(name string) []string {
 	return []string{
 		"ALTER DATABASE " + name + " ALLOW_CONNECTIONS false",
@@ -254,6 +254,6 @@ func distribute(ctx context.Context, nodes *pgdev.Citus) (placement, error) {
 	for _, drawn := range []string{"gen_durable", "signals"} {
 		made.shards[drawn+"_id_seq"] = drawn + "_id_draw"
 	}
-	// The first epoch begins, so that what is written by hand has its ids.
+	// The first epoch begins, so that rows written by hand have its ids.
 	return made, nodes.Nodes()[made.owner].Run(ctx, distributedName, "SELECT gendurable.gen_durable_enter()")
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // Migrated returns the superuser's URL of a fresh database with all migrations applied in schema
-// gendurable. It is dropped as that of [Database] is. It is a copy of a template, which the first
-// test on a server makes for all. With GENDURABLE_TEST_DISTRIBUTED, Citus distributes the schema,
-// and the URL leads to the worker that owns it.
+// gendurable. It is dropped like [Database]'s. It is a copy of a template, which the first test on
+// a server makes for all. With GENDURABLE_TEST_DISTRIBUTED, Citus distributes the schema, and the
+// URL leads to the worker that owns it.
 func Migrated(t testing.TB) string {
 	t.Helper()
 	if IsDistributed() {

@@ -1,6 +1,6 @@
-// Package pgtest gives tests databases of their own on one shared Postgres server.
-// GENDURABLE_TEST_URL holds the superuser's URL of the server; "make test" sets it for a whole run.
-// Without it, the test process starts a throwaway cluster.
+// Package pgtest gives each test its own database on one shared Postgres server.
+// GENDURABLE_TEST_URL holds the superuser's URL of the server; "make test" sets it for a whole
+// run. Without it, the test process starts a throwaway cluster.
 package pgtest
 
 import (
@@ -38,8 +38,8 @@ var server = sync.OnceValues(func() (string, error) {
 	return cluster.URL(""), nil
 })
 
-// URL returns the superuser's URL of the server's maintenance database, for tests that make
-// databases of their own.
+// URL returns the superuser's URL of the server's maintenance database, for tests that make their
+// own databases.
 func URL(t testing.TB) string {
 	t.Helper()
 	address, err := server()

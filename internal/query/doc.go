@@ -5,6 +5,6 @@
 // has the same limits and the same plans. Where ent has no word for a part of a query (the bounded
 // page), a predicate writes that part; everything else is generated.
 //
-// The package may import ent, fsm and internal/store. What stays in internal/store although it only
-// reads, and why, is in docs/decisions.md.
+// The package may import ent, fsm and internal/store. docs/decisions.md says which reads stay in
+// internal/store, and why.
 package query

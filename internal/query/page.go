@@ -34,9 +34,9 @@ func (p span) order() string {
 	return "id DESC"
 }
 
-// walk selects the page along the primary key: at most limit of the rows that fit, and the last row
-// that it may visit. It stops at either. The column edge is NULL where it did not come to that row,
-// and otherwise says whether that row fits.
+// walk selects the page along the primary key: at most limit of the rows that fit, and the last
+// row that it may visit. It stops at either. The column edge is NULL if it did not come to that
+// row, and otherwise says whether that row fits.
 func (r *Reader) walk(p span, limit int, fits []predicate.Instance) predicate.Instance {
 	return func(s *sql.Selector) {
 		with(s, part{"page", func(b *sql.Builder) {
@@ -77,7 +77,7 @@ func (r *Reader) find(p span, limit int, index predicate.Instance, fits []predic
 	}
 }
 
-// ids selects only the ids of rows that fit, and that of the last row that it may visit. The
+// ids selects only the ids of rows that fit, and the id of the last row that it may visit. The
 // columns fits and edge say which of these a row is.
 func (r *Reader) ids(p span, fits []predicate.Instance) predicate.Instance {
 	return func(s *sql.Selector) {

@@ -51,7 +51,7 @@ func Tables(schema string) ent.SchemaConfig {
 		Transition: schema, RecordedMachine: schema, Definition: schema, Window: schema, KeptSignal: schema, NodeEdge: schema}
 }
 
-// fields are those of an instance that hosts read.
+// fields are the columns of an instance that hosts read.
 var fields = []string{
 	instance.FieldID, instance.FieldMachine, instance.FieldVersion, instance.FieldStep, instance.FieldQueue, instance.FieldPriority,
 	instance.FieldStatus, instance.FieldState, instance.FieldResult, instance.FieldAttempt, instance.FieldCrashes, instance.FieldVisit,

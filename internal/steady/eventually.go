@@ -42,8 +42,8 @@ func Eventually(t testing.TB, holds func() bool, message ...any) {
 	}
 }
 
-// Progressing is Eventually for what happens bit by bit: its patience counts from the last change
-// of the progress that look returns.
+// Progressing is Eventually for work that happens bit by bit: its patience counts from the last
+// change of the progress that look returns.
 func Progressing[P comparable](t testing.TB, look func() (progress P, done bool), message ...any) {
 	t.Helper()
 	if !Happens(t, Patience, look) {
@@ -52,8 +52,8 @@ func Progressing[P comparable](t testing.TB, look func() (progress P, done bool)
 	}
 }
 
-// Happens is Progressing for a caller that chooses its patience, and has more to say where it was
-// in vain.
+// Happens is Progressing for a caller that chooses its patience, and has more to say if it was in
+// vain.
 func Happens[P comparable](t testing.TB, patience time.Duration, look func() (progress P, done bool)) bool {
 	t.Helper()
 	w := Begin()

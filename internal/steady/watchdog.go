@@ -1,6 +1,6 @@
-// Package steady keeps the speed of the machine out of what tests decide. A test that compares a
-// duration with a number fails on a busy machine, and one that waits for nothing to happen passes
-// on a machine that stands still. This package has three things instead:
+// Package steady makes tests independent of the machine's speed. A test that compares a duration
+// with a number fails on a busy machine, and one that waits for nothing to happen passes on a
+// machine that stands still. This package has three things instead:
 //
 //   - [Watch] measures for how long the process stood still, so that a test can skip itself, with
 //     a word, where that has spoiled it.

@@ -91,7 +91,7 @@ type controls struct {
 }
 
 // run runs the control until ctx ends. Between two runs it rests as long as the last one took, so
-// that it is no load of its own.
+// that it is no load by itself.
 func (c *controls) run(ctx context.Context, control func(context.Context) error) error {
 	for ctx.Err() == nil {
 		began := time.Now()

@@ -27,11 +27,11 @@ import (
 const waitingNode = `coalesce(x.status = 'awaiting_children' AND x.visit = 0 AND x.node IS NOT NULL, false)`
 
 // begun is the condition that the row x, a node at its first visit that does not execute, has
-// begun: a restarted node before it lets it wait no more. An outcome that has kept the visit has
-// left its mark, a release of a step that was called has left begunText, and a reap has counted
-// the crash. A Restart that decides the node anew takes the mark away. So a claim that was given
-// back before the step was called does not count, nor does a node that gave way (step.Commit's
-// Unbegun), and no other row pays for a column or a write.
+// begun: a restart of a node before it does not let it wait again. An outcome that has kept the
+// visit has left its mark, a release of a step that was called has left begunText, and a reap has
+// counted the crash. A Restart that decides the node anew takes the mark away. So a claim that was
+// given back before the step was called does not count, nor does a node that gave way
+// (step.Commit's Unbegun), and no other row pays for a column or a write.
 const begun = `(x.attempt > 0 OR x.crashes > 0 OR x.commit_id IS NOT NULL)`
 
 // begunText is the mark of no commit.
