@@ -10,7 +10,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Level is how much somebody may do. Each level includes the ones before it.
+// Level is how much a user may do. Each level includes the ones before it.
 type Level int
 
 // These are the levels; the zero value is None.
@@ -68,9 +68,9 @@ func accessOf(ctx context.Context) Access {
 // all others none.
 //
 // The host name in the request has to be this machine's, too. Otherwise a page of another site
-// could point a name of its own here, and send requests as if it were this site. A proxy on this
-// machine sends requests for others, so Loopback refuses requests with a header that says they were
-// forwarded. A proxy that sends no such header looks like a browser on this machine: put none
+// could point its own name here, and send requests as if it were this site. A proxy on this
+// machine sends requests for others, so Loopback refuses requests with a header that says they
+// were forwarded. A proxy that sends no such header looks like a browser on this machine: put none
 // before a handler without Authorize.
 func Loopback(a Access) func(*http.Request) (Access, error) {
 	return func(r *http.Request) (Access, error) {

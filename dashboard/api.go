@@ -21,7 +21,7 @@ import (
 // same access, the same redaction and the same bounds. apiRoutes is the only list of routes:
 // handlers and the OpenAPI document are generated from it.
 
-// apiRoute is what answers one path.
+// apiRoute answers one path.
 type apiRoute struct {
 	method, path string
 	name         string // of the operation

@@ -99,7 +99,8 @@ func (s *server) insert(ctx context.Context, spec fsm.Spec) (out engine.Inserted
 	return out, err
 }
 
-// place completes version and step by what programs have stored, and refuses what they have not.
+// place completes version and step by the definitions that programs have stored, and refuses
+// others.
 func (in *apiInsert) place(stored []engine.StoredDefinition) (out apiInserted, err error) {
 	var of *engine.StoredDefinition
 	for n := range stored {

@@ -11,7 +11,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// The API sends Go values by their JSON names, with three rules of its own: ids are strings, since
+// The API sends Go values by their JSON names, with three more rules: ids are strings, since
 // JavaScript and many other clients lose digits of a number beyond 2^53; times are in UTC; and a
 // list that has nothing in it is [], never null. schemaOf describes exactly what plainJSON makes.
 
@@ -31,7 +31,7 @@ type apiField struct {
 	omit  bool // it is left out where it is zero
 }
 
-// apiFields returns the fields of a struct, those of embedded ones included.
+// apiFields returns the fields of a struct, including embedded ones.
 func apiFields(t reflect.Type) (all []apiField) {
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -75,7 +75,7 @@ type apiQueues struct {
 	Queues []apiQueue `json:"queues"`
 }
 
-// apiQueue is a queue: what waits and executes is of now, the counts are those of the newest count.
+// apiQueue is a queue: waiting and executing instances are of now, the counts of the newest count.
 type apiQueue struct {
 	engine.QueueLoad
 
@@ -110,7 +110,7 @@ func apiQueuesOf(rows []*queueRow) []apiQueue {
 	return out
 }
 
-// counted returns a tally as a map that is there also where it is empty.
+// counted returns a tally as a map, which is never nil.
 func counted(t tally) map[fsm.Status]int64 {
 	out := map[fsm.Status]int64{}
 	maps.Copy(out, t.Of)
@@ -160,7 +160,7 @@ func apiVersionsOf(rows []*machineRow) []apiVersion {
 	return out
 }
 
-// apiMachine is a version of a machine with what its history says.
+// apiMachine is a version of a machine with figures of its history.
 type apiMachine struct {
 	apiLacks
 	engine.Drawing

@@ -66,7 +66,7 @@ func (v *bulkVerb) leaves(f engine.Filter, all []engine.Count) (left []statusCou
 }
 
 // plans are what operators have planned and not yet applied, in this process. A plan names the
-// instances that it found, so that what is applied is what was looked at.
+// instances that it found, so that the verb applies to the instances that were shown.
 type plans struct {
 	mu  sync.Mutex
 	all map[string]*planned
@@ -123,8 +123,8 @@ func (b *planBody) Done() int64 { return b.Applied.Changed + b.Applied.Skipped +
 // Percent is the part of them that is.
 func (b *planBody) Percent() int { return fraction(int(b.Done()), int(b.Matched)) }
 
-// keep stores a plan. Where there are too many, or they hold too many ids, it forgets the oldest
-// that is not being applied: a plan costs nothing to make anew.
+// keep stores a plan. If there are too many, or they hold too many ids, it forgets the oldest that
+// is not being applied: a plan costs nothing to make anew.
 func (p *plans) keep(one *planned) (token string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

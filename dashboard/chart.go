@@ -27,8 +27,8 @@ type pulse struct {
 	in, out, failed [chartMinutes]int64
 }
 
-// rates reads what happened in the last hour in the queues that the access of ctx may see. Whoever
-// may see some machines only sees none: it is not told apart by machine.
+// rates reads what happened in the last hour in the queues that the access of ctx may see. A user
+// who may see some machines only sees none: it is not told apart by machine.
 func (s *server) rates(ctx context.Context) (map[string]*pulse, error) {
 	access := accessOf(ctx)
 	if len(access.Machines) > 0 {
@@ -45,7 +45,7 @@ func (s *server) rates(ctx context.Context) (map[string]*pulse, error) {
 	return pulses(mergeRates(values(all)), func(queue string) bool { return access.sees(queue, "") }), nil
 }
 
-// pulses has the pulse of each queue that may be seen, and under "" that of all of them.
+// pulses has the pulse of each queue that may be seen, and under "" the pulse of all of them.
 func pulses(r engine.Rates, sees func(queue string) bool) map[string]*pulse {
 	all := map[string]*pulse{}
 	of := func(queue string) *pulse {
@@ -108,7 +108,7 @@ func (p *pulse) Ended() string { return bars(p.out, p.Most()) }
 // Fails are the bars of what failed.
 func (p *pulse) Fails() string { return bars(p.failed, p.Most()) }
 
-// Inserted is the line of what was inserted.
+// Inserted is the line of inserts.
 func (p *pulse) Inserted() string { return points(p.in, p.Most(), chartWidth, chartHeight) }
 
 // Spark is a small line of what ended.

@@ -1,5 +1,5 @@
-// Package dashboard serves an engine's pages for operators over HTTP: what runs, what is stuck and
-// why, and the verbs that mend it.
+// Package dashboard serves an engine's pages for operators over HTTP: which instances run, which
+// are stuck and why, and the verbs that mend them.
 //
 // [New] returns an [http.Handler] of one engine, [NewCluster] one of all places of a cluster. A
 // host mounts it behind its own login, below any path, and says by [Options.Authorize] who may do

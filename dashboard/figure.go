@@ -318,8 +318,8 @@ func (l *layout) spread() {
 	}
 }
 
-// apart moves vertices to where they want to be, such that none overlap: the mean of moving them
-// out of the way to the right and to the left.
+// apart moves vertices to their wanted places, such that none overlap: the mean of moving them out
+// of the way to the right and to the left.
 func (l *layout) apart(layer []int, want []float64) {
 	room := func(k int) float64 {
 		return (l.vertices[layer[k-1]].width()+l.vertices[layer[k]].width())/2 + gapX
@@ -380,7 +380,7 @@ func (l *layout) figure(d engine.Drawing, taken map[[2]string]int64) *figure {
 
 func (l *layout) top(v int) int { return margin + l.vertices[v].layer*(boxHeight+gapY) }
 
-// port is where a line meets a box: lines share its edge, in the order of where they lead.
+// port is where a line meets a box: lines share its edge, in the order of their ends.
 func (l *layout) port(v, toward int, below bool) float64 {
 	near := slices.Clone(l.vertices[v].up)
 	if below {

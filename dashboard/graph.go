@@ -117,8 +117,8 @@ func (s *server) drawGraph(ctx context.Context, b *graphBody) (err error) {
 	return nil
 }
 
-// critical returns the longest chain of nodes that have not ended: what is left takes at least
-// that many nodes, one after the other. Edges make no circle.
+// critical returns the longest chain of nodes that have not ended: the rest takes at least that
+// many nodes, one after the other. Edges make no circle.
 func critical(nodes []engine.GraphNode, behind map[string][]string) (chain []string) {
 	live := map[string]bool{}
 	for _, n := range nodes {

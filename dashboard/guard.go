@@ -82,7 +82,7 @@ func (s *server) guard(next http.Handler) (http.Handler, error) {
 	}), nil
 }
 
-// closed says why somebody without access is refused.
+// closed says why a user without access is refused.
 func (s *server) closed() string {
 	if s.Authorize != nil {
 		return "You have no access here."
@@ -91,7 +91,7 @@ func (s *server) closed() string {
 		"Options.Authorize opens the dashboard to others."
 }
 
-// refuse answers without a page, since somebody without access may learn nothing else.
+// refuse answers without a page, since a user without access may learn nothing else.
 func (s *server) refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
 	if strings.HasPrefix(r.URL.Path, apiRoot) {
 		s.sendAPI(w, status, apiError{Error: text, Kind: apiKinds[status]})

@@ -11,7 +11,7 @@ import (
 // compressors are reused: one has some 800 KiB of tables.
 var compressors = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
 
-// compressed serves texts compressed to who accepts that.
+// compressed serves texts compressed to clients that accept that.
 func compressed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Vary", "Accept-Encoding")

@@ -49,7 +49,7 @@ type instanceBody struct {
 	Editable  bool
 	Steps     []string
 	Trace     map[string]string
-	// TraceLink leads to the trace, if Options.TraceLink knows where it is.
+	// TraceLink leads to the trace, if Options.TraceLink knows its address.
 	TraceLink string
 	Whole     bool // the access is of all queues and machines
 }
@@ -216,8 +216,8 @@ func (s *server) portrait(ctx context.Context, id fsm.ID) (*portrait, error) {
 	})
 }
 
-// about has all that the page shows of an instance. Of one that is gone nobody knows in which queue
-// it was, so who may see some only sees nothing of it.
+// about has all that the page shows of an instance. The queue of a deleted instance is unknown, so
+// a user who may see some queues only sees nothing of it.
 func (s *server) about(ctx context.Context, id fsm.ID) (*instanceBody, error) {
 	p, err := s.portrait(ctx, id)
 	if err != nil {
@@ -257,8 +257,8 @@ func (s *server) about(ctx context.Context, id fsm.ID) (*instanceBody, error) {
 	return b, err
 }
 
-// traceLink is where Options.TraceLink says that a trace is. What is no address of the web is left
-// out: it comes from what an instance holds.
+// traceLink is where Options.TraceLink says that a trace is. Other links than web addresses are
+// left out: it comes from what an instance holds.
 func (s *server) traceLink(trace map[string]string) (link string) {
 	if s.TraceLink == nil || len(trace) == 0 {
 		return ""
@@ -276,7 +276,7 @@ func (s *server) traceLink(trace map[string]string) (link string) {
 	return link
 }
 
-// causeOf describes a cause. Whoever may see some queues or machines only learns nothing of the
+// causeOf describes a cause. A user who may see some queues or machines only learns nothing of the
 // process that executes the instance: it works for others, too.
 func causeOf(ctx context.Context, c engine.Cause) causeRow {
 	if accessOf(ctx).everywhere() {
@@ -457,7 +457,7 @@ func (s *server) download(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(shown) //nolint:gosec // a download of JSON, which no browser sniffs; who asked may have gone
 }
 
-// InstancesPath leads to what has the same label.
+// InstancesPath leads to the instances with the same label.
 func (b *instanceBody) InstancesPath(name, value string) string {
 	return "instances?" + url.Values{"label": {name + "=" + value}}.Encode()
 }

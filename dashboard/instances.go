@@ -83,7 +83,7 @@ func (b *instancesBody) Has(field string, value any) bool {
 	return slices.Contains(b.Form[field], fmt.Sprint(value))
 }
 
-// Value is that of a field of the form.
+// Value is the value of a field of the form.
 func (b *instancesBody) Value(field string) string { return strings.Join(b.Form[field], " ") }
 
 var failureKinds = []fsm.Failure{

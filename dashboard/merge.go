@@ -12,8 +12,8 @@ import (
 	"github.com/gendurable/gendurable/engine"
 )
 
-// These functions make one answer of those of several places. The answer of a single engine stays
-// as it is.
+// These functions merge the answers of several places into one. The answer of a single engine
+// stays as it is.
 
 func latest(a, b time.Time) time.Time {
 	if b.After(a) {

@@ -118,8 +118,8 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 	return "overview", &page{Title: "Overview", Section: "overview", Refresh: 1, Body: o}, nil
 }
 
-// load is that of the queues that the access of ctx may see. Whoever may see some machines only
-// sees none: it is not told apart by machine. Workers serve several queues.
+// load is the load of the queues that the access of ctx may see. A user who may see some machines
+// only sees none: it is not told apart by machine. Workers serve several queues.
 func (s *server) load(ctx context.Context) (load engine.Load, err error) {
 	all, err := s.loads(ctx)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s *server) load(ctx context.Context) (load engine.Load, err error) {
 	return mergeLoads(values(all)), nil
 }
 
-// loads are those of all engines.
+// loads has the load of each engine.
 func (s *server) loads(ctx context.Context) ([]found[engine.Load], error) {
 	return gather(ctx, s, s.loadAt)
 }
@@ -207,7 +207,7 @@ func (s *server) placeRows(ctx context.Context, counts []found[engine.Counts], l
 	return rows
 }
 
-// queueRows joins the load of queues with what was counted in them.
+// queueRows joins the load of queues with their counts.
 func queueRows(counts engine.Counts, load engine.Load, rates map[string]*pulse) []*queueRow {
 	rows := map[string]*queueRow{}
 	row := func(name string) *queueRow {

@@ -17,7 +17,7 @@ import (
 )
 
 // site is an engine that the dashboard shows: the only one, or the engine of one place of a
-// cluster. Each site has queues of its own (turns), so that requests that wait for one place do not
+// cluster. Each site has its own queues (turns), so that requests that wait for one place do not
 // hold up another.
 type site struct {
 	place  int

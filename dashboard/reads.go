@@ -165,7 +165,7 @@ func placesOf(sites []*site) []int {
 	return places
 }
 
-// listOf reads a page of the list of the only engine, or of those of the places that answer.
+// listOf reads a page of the list of the only engine, or of the places that answer.
 func (s *server) listOf(ctx context.Context, q engine.Query, up []*site) (l listed, err error) {
 	if s.cluster == nil {
 		l.Page, err = s.sites[0].engine.List(ctx, q)

@@ -64,7 +64,7 @@ func (p *page) Nav() []navEntry {
 
 type navEntry struct{ Section, Name, Path string }
 
-// pages are the templates, by the name of the page. They are parsed once, from what is embedded.
+// pages are the templates, by the name of the page. They are parsed once, from the embedded files.
 var pages = parse()
 
 func parse() map[string]*template.Template {
@@ -148,7 +148,7 @@ type elsewhere struct{ path string }
 
 func (e *elsewhere) Error() string { return "see " + e.path }
 
-// misuse is a fault of whoever asks: it is shown as it is.
+// misuse is a fault of the request: it is shown as it is.
 type misuse struct {
 	status int
 	text   string
@@ -305,7 +305,7 @@ func (m moment) Machine() string { return m.UTC().Format(time.RFC3339Nano) }
 // Full is the form that says all.
 func (m moment) Full() string { return m.UTC().Format("2006-01-02 15:04:05.000 UTC") }
 
-// Text is what is read; a script of the page keeps it true.
+// Text is the visible text; a script of the page keeps it true.
 func (m moment) Text() string {
 	if !m.Relative {
 		return m.UTC().Format("2006-01-02 15:04:05 UTC")

@@ -32,7 +32,7 @@ func New(eng *engine.Engine, o Options) (http.Handler, error) {
 	return s.handler()
 }
 
-// handler makes the handler of what Options and sites are set of.
+// handler makes the handler of Options and sites.
 func (s *server) handler() (http.Handler, error) {
 	if err := s.validate(); err != nil {
 		return nil, err

@@ -35,10 +35,10 @@ type answer struct {
 type large interface{ size() int }
 
 // once returns an answer that is at most maxAge old, or asks. Callers that come while the question
-// is under way wait for its answer. The read has a context of its own, with the given time limit,
-// so a caller who goes away does not disturb the others. Errors are not kept. The key has to name
-// everything on which the answer depends. All callers share the answer, so nobody may change it,
-// and each caller decides what of it its reader may see.
+// is under way wait for its answer. The read has its own context, with the given time limit, so a
+// caller that goes away does not disturb the others. Errors are not kept. The key has to name
+// everything on which the answer depends. All callers share the answer, so none may change it, and
+// each caller decides which part of it its reader may see.
 func once[T any](ctx context.Context, s *shared, key string, maxAge, limit time.Duration, ask func(context.Context) (T, error)) (T, time.Time, error) {
 	s.mu.Lock()
 	a := s.answers[key]
@@ -103,8 +103,8 @@ func (a *answer) stale(maxAge time.Duration) bool {
 	}
 }
 
-// keep stores an answer, and forgets those that nobody may use any more. Where too many are left,
-// it forgets all: they only save reads.
+// keep stores an answer, and forgets answers that are too old to use. Where too many are left, it
+// forgets all: they only save reads.
 func (s *shared) keep(key string, a *answer) {
 	if s.answers == nil {
 		s.answers = map[string]*answer{}

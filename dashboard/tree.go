@@ -24,7 +24,7 @@ type node struct {
 	Size  int // of an object or array
 }
 
-// tree makes nodes of a document, nil of none. What is no JSON becomes one text.
+// tree makes nodes of a document, nil of none. Anything but JSON becomes one text.
 func tree(v json.RawMessage) *node {
 	if len(v) == 0 {
 		return nil

@@ -4,8 +4,8 @@ import "context"
 
 // The dashboard shares the engine's connections with workers, so it uses few at a time, however
 // many pages are open and however slow the database is: Options.Heavy for reads of many rows, and
-// these numbers for everything else. Each kind waits in a line of its own, so that a verb that
-// waits for a lock holds up no page, and a page that counts holds up no verb.
+// these numbers for everything else. Each kind waits in its own line, so that a verb that waits
+// for a lock holds up no page, and a page that counts holds up no verb.
 const (
 	lightTurns = 4
 	verbTurns  = 4

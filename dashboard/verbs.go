@@ -199,7 +199,7 @@ func send(ctx context.Context, at *site, id fsm.ID, form url.Values) (did string
 	return "signal", err
 }
 
-// mayDescend refuses a verb on descendants to who may not see all: they may be anywhere.
+// mayDescend refuses a verb on descendants to users who may not see all: they may be anywhere.
 func mayDescend(ctx context.Context) error {
 	if accessOf(ctx).everywhere() {
 		return nil
@@ -296,7 +296,7 @@ func (s *server) subject(ctx context.Context, verb, name, place string) (*site, 
 	return s.placeOf(ctx, place)
 }
 
-// queueVerbs are those of the only engine, or of all places.
+// queueVerbs has the verbs of the only engine, or of all places.
 type queueVerbs interface {
 	PauseQueue(ctx context.Context, queue string, options ...engine.VerbOption) (bool, error)
 	ResumeQueue(ctx context.Context, queue string, options ...engine.VerbOption) (bool, error)
@@ -322,8 +322,8 @@ func (s *server) halfDone(err error) error {
 	return &misuse{http.StatusServiceUnavailable, "It is done, but not at place " + strings.Join(at, ", ") + ", which did not answer.", "Do it again once all places answer."}
 }
 
-// mayOperate looks whether the access covers what a verb is about. Who may not see it is not told
-// that it exists.
+// mayOperate looks whether the access covers what a verb is about. A user who may not see it does
+// not learn that it exists.
 func (s *server) mayOperate(ctx context.Context, verb, name string) error {
 	access := accessOf(ctx)
 	if access.everywhere() {

@@ -18,7 +18,7 @@ import (
 	"github.com/gendurable/gendurable/migrate"
 )
 
-// byPlace sums the points of a metric by their place; "" is that of points without one.
+// byPlace sums the points of a metric by their place; "" has the points without one.
 func byPlace(t *testing.T, reader *sdkmetric.ManualReader, name string) map[string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics

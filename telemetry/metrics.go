@@ -299,8 +299,7 @@ func cutBy(cause error) string {
 	}
 }
 
-// otherError is the error.type of all errors without a name of their own, as the semantic
-// conventions demand.
+// otherError is the error.type of all errors without a name, as the semantic conventions demand.
 const otherError = "_OTHER"
 
 // errorType returns the kind of an error in few words: the attribute error.type.

@@ -266,7 +266,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 	}, born, "each counter, and for how many sets of attributes")
 }
 
-// exported returns the names that Prometheus scrapes, and those of their labels.
+// exported returns the names that Prometheus scrapes, and the names of their labels.
 func (m measured) exported(t *testing.T) (metrics, labels map[string]bool) {
 	t.Helper()
 	families, err := m.registry.Gather()

@@ -45,7 +45,7 @@ func (t *Telemetry) observed(eng *engine.Engine) *observed {
 }
 
 // Observe adds the metrics that are read at each collection: the claims and queues of an engine,
-// and its pool. stop removes them; call it after the engine's Stop. The errors are those of the
+// and its pool. stop removes them; call it after the engine's Stop. It returns the errors of the
 // meter provider.
 func (t *Telemetry) Observe(eng *engine.Engine) (stop func() error, err error) {
 	return t.observe(&gauges{of: []*observed{t.observed(eng)}})

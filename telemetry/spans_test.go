@@ -156,8 +156,8 @@ func TestInstrumentKeepsWhatTheHostHas(t *testing.T) {
 	require.Contains(t, attributes(r.named(t, "insert_many parcel", 1)[0])["gendurable.instance.ids"], number(ids[1].ID))
 }
 
-// A step that the engine cancels has not failed.
-// Configs made of a common one share its slices: what is added to one must not come to another.
+// A step that the engine cancels has not failed. Configs made of a common one share its slices:
+// entries that are added to one must not come to another.
 func TestInstrumentLeavesSharedHooksAlone(t *testing.T) {
 	t.Parallel()
 	shared := make([]engine.Hooks, 1, 8)

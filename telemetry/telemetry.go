@@ -2,7 +2,7 @@
 // middleware, and trace contexts that follow an instance from its insert through its steps, its
 // signals and its children.
 //
-// It is a module of its own, so that the engine needs nothing of OpenTelemetry:
+// It is a separate module, so that the engine needs nothing of OpenTelemetry:
 //
 //	tel, err := telemetry.New(telemetry.Config{})   // the global providers
 //	tel.Instrument(&config)                         // before engine.New
@@ -43,12 +43,12 @@ type Config struct {
 	// Attributes are added to every metric and span, e.g. to tell several engines of a process apart.
 	Attributes []attribute.KeyValue
 	// ChildSpans makes the span of a step a child of the span in which its instance was inserted. By
-	// default it begins a trace of its own that links to that span: an instance may live for weeks,
-	// and have thousands of steps.
+	// default it begins a new trace that links to that span: an instance may live for weeks, and have
+	// thousands of steps.
 	ChildSpans bool
-	// LagEvery is how old the metrics gendurable.queue.lag, and those of gates, may be. If metrics are
-	// collected and they are older, one statement reads the lag of the engine's queues, and one what
-	// is in line at gates. With 0, the default, these metrics do not exist.
+	// LagEvery is how old the metrics gendurable.queue.lag, and the gates' metrics, may be. If
+	// metrics are collected and they are older, one statement reads the lag of the engine's queues,
+	// and one what is in line at gates. With 0, the default, these metrics do not exist.
 	LagEvery time.Duration
 }
 
@@ -63,7 +63,7 @@ type Telemetry struct {
 	places  []*Telemetry  // of a cluster
 }
 
-// New makes the instruments. The errors are those of the meter provider.
+// New makes the instruments. It returns the errors of the meter provider.
 func New(c Config) (*Telemetry, error) {
 	if c.MeterProvider == nil {
 		c.MeterProvider = otel.GetMeterProvider()

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// effects looks for requests and statements that a second run of a step repeats, in code that hands
-// on neither an idempotency key nor a fencing token. Only what is surely an effect counts: a POST
-// or PATCH that this code makes and sends, an INSERT or an addition by a statement of its own.
+// effects looks for requests and statements that a second run of a step repeats, in code that
+// hands on neither an idempotency key nor a fencing token. Only what is surely an effect counts: a
+// POST or PATCH that this code makes and sends, an INSERT or an addition by a separate statement.
 func effects(u *unit) {
 	if u.hasTransport() {
 		return // it may give all requests a key
@@ -53,7 +53,7 @@ func (u *unit) effect(call *ast.CallExpr) string {
 	return ""
 }
 
-// direct are the types whose Exec is a transaction of its own.
+// direct are the types whose Exec is a separate transaction.
 var direct = map[string]bool{
 	"github.com/jackc/pgx/v5/pgxpool.Pool": true, "github.com/jackc/pgx/v5/pgxpool.Conn": true, "github.com/jackc/pgx/v5.Conn": true,
 	"database/sql.DB": true, "database/sql.Conn": true,

@@ -21,7 +21,7 @@ type line struct {
 }
 
 // readIgnores reads the comments. One that names no rule, or says no reason, is a finding itself:
-// whoever reads it later should know what was meant.
+// a later reader should know the intention.
 func (u *unit) readIgnores() {
 	u.ignored = ignores{}
 	known := make([]string, 0, len(Rules()))

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// keys looks for keys that are made anew in each run of a step, so that none is recognised: those
+// keys looks for keys that are made anew in each run of a step, so that none is recognised: keys
 // of effects, of instances that the step inserts at once, of signals that it sends. The key of a
-// child, or of whatever else an outcome brings, is committed with that outcome, and so exists once.
+// child, or of whatever else an outcome brings, is committed with that outcome, and so exists
+// once.
 func keys(u *unit) {
 	seen := map[ast.Node]bool{}
 	for _, r := range u.repeats() {
@@ -48,7 +49,7 @@ func (u *unit) keysOf(call *ast.CallExpr) (all []key) {
 	return u.idempotencyKeys(c, call)
 }
 
-// inserts reports whether the verbs of a value are transactions of their own.
+// inserts reports whether the verbs of a value are separate transactions.
 func (u *unit) inserts(e ast.Expr) bool {
 	return e != nil && (is(u.typeOf(e), module+"engine", "Engine") || is(u.typeOf(e), module+"cluster", "Cluster"))
 }

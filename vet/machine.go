@@ -189,7 +189,7 @@ func (u *unit) step(e ast.Expr) (s stepDef, ok bool) {
 	return s, false
 }
 
-// code is what may run for a step: the function, and what it names of this package.
+// code is the code that may run for a step: the function, and what it names of this package.
 type code struct {
 	roots []root
 	open  bool // other code, which is not seen here, may make outcomes

@@ -37,8 +37,8 @@ func isVisit(t types.Type) bool {
 	return pointer && is(t, fsmPath, "Visit")
 }
 
-// callee is the function or method that a call names: its package, the type of its receiver without
-// a package ("" of a function), its name. All are "" where it is not known.
+// callee is the function or method that a call names: its package, the type of its receiver
+// without a package ("" of a function), its name. All are "" if it is not known.
 type callee struct{ path, of, name string }
 
 func (u *unit) callee(call *ast.CallExpr) callee {
@@ -142,7 +142,7 @@ func quoted(names []string) string {
 	return strings.Join(out, ", ")
 }
 
-// once returns what a local variable is, if it is assigned only where it is declared.
+// once returns the value of a local variable, if only its declaration assigns it.
 func (u *unit) once(id *ast.Ident) ast.Expr {
 	v, ok := u.TypesInfo.ObjectOf(id).(*types.Var)
 	if !ok || v.IsField() || v.Parent() == nil || v.Pkg() == nil || v.Parent() == v.Pkg().Scope() {

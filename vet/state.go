@@ -220,8 +220,8 @@ func (fl *flow) changed(e ast.Expr) bool {
 	}
 }
 
-// undecided reports whether a node returns without saying what becomes of the instance: whoever has
-// called goes on with the visit.
+// undecided reports whether a node returns without saying what becomes of the instance: the caller
+// goes on with the visit.
 func undecided(n ast.Node) bool {
 	ret, ok := n.(*ast.ReturnStmt)
 	return ok && (len(ret.Results) != 2 || isNil(ret.Results[0]) && isNil(ret.Results[1]))

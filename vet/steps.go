@@ -20,7 +20,7 @@ type at struct {
 	step *stepDef // nil: the handler, so any step
 }
 
-// ways are those of the package, with the steps that may go them.
+// ways has the ways of the package, with the steps that may go them.
 type ways struct {
 	from    map[ast.Expr][]at
 	all     []way

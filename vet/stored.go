@@ -10,7 +10,7 @@ import (
 )
 
 // stored looks for types that do not come back from JSON, as fsm.Check does at run time. A package
-// that has a codec of its own knows what that stores.
+// that has its own codec knows what that stores.
 func stored(u *unit) {
 	if u.hasCodec() {
 		return

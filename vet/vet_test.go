@@ -78,7 +78,7 @@ func TestFormsAreTheSame(t *testing.T) {
 	require.Greater(t, faults, 20, "types that come back say little")
 }
 
-// What this repository has is right. The other modules are as large as the tests of this one.
+// This repository has no findings. The other modules are as large as the tests of this one.
 func TestNothingIsFoundHere(t *testing.T) {
 	t.Parallel()
 	found, err := vet.Look(t.Context(), vet.Options{Dir: root, Tests: tier.Pick(false, true, true)}, tier.Pick("./examples/...", "./...", "./..."))
@@ -92,7 +92,7 @@ func TestNothingIsFoundHere(t *testing.T) {
 	}
 }
 
-// What does not compile is no clean bill.
+// A package that does not compile is not clean.
 func TestPatternsThatMatchNothing(t *testing.T) {
 	t.Parallel()
 	_, err := vet.Look(t.Context(), vet.Options{Dir: root}, "./nowhere")

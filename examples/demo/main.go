@@ -3,9 +3,9 @@
 //
 //	go run ./examples/demo [-orders n] [-dir directory] [-keep] [orders | ingest]
 //
-// It uses DATABASE_URL, in schemas of its own; without it, a Postgres of its own from the binaries
-// on this machine. With -keep, or KEEP=1, the database stays, and the next run with it resumes what
-// an interrupt or a crash cut short.
+// It uses DATABASE_URL, in new schemas; without it, a new Postgres from the binaries on this
+// machine. With -keep, or KEEP=1, the database stays, and the next run with it resumes what an
+// interrupt or a crash cut short.
 package main
 
 import (

@@ -11,10 +11,10 @@ import (
 	"github.com/gendurable/gendurable/examples/internal/run"
 )
 
-// serve shows the demo in the dashboard while it runs, to this machine, at a port of its own. The
+// serve shows the demo in the dashboard while it runs, to this machine, at a free port. The
 // function that it returns ends that.
 func serve(ctx context.Context, db *run.Database) (address string, end func() error, err error) {
-	// The engine is a client, with connections of its own: who looks must not slow the demo down.
+	// The engine is a client, with separate connections: pages must not slow the demo down.
 	pool, err := run.Connect(ctx, db.URL, "dashboard", "pg_catalog")
 	if err != nil {
 		return "", nil, err

@@ -1,6 +1,6 @@
 // Package ingest reads a tree of files durably: an instance per directory spawns one per entry and
-// joins them, level by level. When a process dies, the others go on where it was. The totals equal
-// those of a plain walk.
+// joins them, level by level. When a process dies, the others continue. The totals equal a plain
+// walk's.
 //
 // Where to look:
 //

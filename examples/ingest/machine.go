@@ -9,7 +9,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// What clients need to start an ingest and to wait for it.
+// Clients need these to start an ingest and to wait for it.
 var (
 	Directory = fsm.Declare[Walk, Totals]("ingest.directory", fsm.Queue("ingest"))
 	File      = fsm.Declare[Path, Content]("ingest.file", fsm.Queue("ingest"))
@@ -77,7 +77,7 @@ func (m ingest) start(_ context.Context, v *visit) (fsm.Outcome, error) {
 }
 
 // join adds up a round whose children have all ended: in the order in which they were spawned, not
-// in that of their ends.
+// of their ends.
 func (m ingest) join(_ context.Context, v *visit) (fsm.Outcome, error) {
 	walk := v.State
 	for _, child := range File.Children(v) {

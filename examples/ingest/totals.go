@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 )
 
-// Content is what is known of a file once it was read.
+// Content has the figures of a file that was read.
 type Content struct {
 	SHA256   string `json:"sha256,omitempty"`
 	Bytes    int64  `json:"bytes,omitempty"`

@@ -1,7 +1,7 @@
-// Nightly shows a graph in typed Go: nodes are functions, edges are their arguments. It reads which
-// files there are, and loads each as an instance of its own. A decision point looks at what was
-// loaded and adds a node for each file that is suspect; the report waits for exactly these. Where
-// the report fails, somebody is told. At the end it draws the graph as it has ended, for any viewer
+// Nightly shows a graph in typed Go: nodes are functions, edges are their arguments. It reads
+// which files there are, and loads each as a separate instance. A decision point looks at what was
+// loaded and adds a node for each file that is suspect; the report waits for exactly these. If the
+// report fails, it sends an alarm. At the end it draws the graph as it has ended, for any viewer
 // of Mermaid.
 //
 //	go run ./examples/nightly
@@ -24,7 +24,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Nightly begins with a day and ends with a report. Who inserts it needs no more than this.
+// Nightly begins with a day and ends with a report. Programs that insert it need no more than
+// this.
 var Nightly = fsm.Declare[string, string]("nightly")
 
 // File is what one piece of the graph loads.
@@ -88,7 +89,7 @@ func load(_ context.Context, f File) (Loaded, error) {
 // recount runs for the files that check adds, side by side.
 func recount(_ context.Context, f File) (int, error) { return len(f.Table) * (f.Part + 1), nil }
 
-// sum gets the rows of the files that were right at once, and those of each that was counted again.
+// sum gets the rows of the files that were right at once, and of each that was counted again.
 func sum(_ context.Context, day string, good int, recounted []int) (string, error) {
 	total := good
 	for _, n := range recounted {

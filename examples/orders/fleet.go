@@ -121,7 +121,7 @@ func (p *process) signal(s syscall.Signal) error {
 	return nil
 }
 
-// stop ends all workers in order; whoever does not end in time is killed.
+// stop ends all workers in order; a worker that does not end in time is killed.
 func (f *fleet) stop() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -147,7 +147,7 @@ func (f *fleet) stop() error {
 	return errors.Join(errs...)
 }
 
-// died returns an error when a worker has ended that nobody stopped.
+// died returns an error when a worker has ended without a stop.
 func (f *fleet) died() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,7 +19,7 @@ const (
 	Expired  Fate = "expired"  // not paid in time
 )
 
-// Order is the state of a checkout: what was ordered, and what has become of it so far.
+// Order is the state of a checkout: the ordered goods, and their fate so far.
 type Order struct {
 	ID       int64    `json:"order"`
 	Email    string   `json:"email"`
@@ -50,7 +50,7 @@ var (
 	Paid     = fsm.DeclareSignal[Payment]("paid")
 )
 
-// Key is the address of an order, for whoever knows its number only.
+// Key is the address of an order, for code that knows its number only.
 func Key(order int64) fsm.Key { return fsm.Key(fmt.Sprintf("order:%d", order)) }
 
 // checkout is what an order goes through:

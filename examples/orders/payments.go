@@ -51,8 +51,8 @@ func (p *payments) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // accept signals the order, with the provider's event as the dedup key, so that a second delivery
-// changes nothing. The books come after the signal: whoever dies in between has not answered, and
-// is called again.
+// changes nothing. The books come after the signal: a process that dies in between has not
+// answered, and is called again.
 func (p *payments) accept(ctx context.Context, d delivery) (int, error) {
 	sent, err := p.eng.Signal(ctx, Key(d.Order), Paid.With(Payment{Event: d.Event, Cents: d.Cents}).DedupKey(d.Event))
 	status := http.StatusAccepted
@@ -74,7 +74,7 @@ func (p *payments) accept(ctx context.Context, d delivery) (int, error) {
 	return status, nil
 }
 
-// ended finds out why nobody takes the payment: the order is not there yet, or it has ended,
+// ended finds out why no instance takes the payment: the order is not there yet, or it has ended,
 // perhaps by this very payment.
 func (p *payments) ended(ctx context.Context, d delivery) (int, error) {
 	order, err := Checkout.Get(ctx, p.eng, Key(d.Order))

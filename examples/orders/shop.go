@@ -116,7 +116,7 @@ func load(ctx context.Context, tx pgx.Tx, table string, columns []string, file i
 	return nil
 }
 
-// placing is how many orders one insert takes: those of a shop come in small batches.
+// placing is how many orders one insert takes: a shop's come in small batches.
 const placing = 25
 
 // place inserts the orders that have none yet, each at its time. The key makes that repeatable: an

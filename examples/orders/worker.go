@@ -95,7 +95,7 @@ func work(ctx context.Context, s settings) (err error) {
 }
 
 // hello makes a process known by what the engine calls it, so that the demo can tell what it had
-// claimed when it died. Each process says it on a queue of its own.
+// claimed when it died. Each process says it on its own queue.
 var hello = fsm.Declare[string, fsm.None]("demo.hello")
 
 type greeter struct {
@@ -110,8 +110,8 @@ func (g greeter) register(ctx context.Context, name string) (fsm.None, error) {
 	return fsm.None{}, err
 }
 
-// goodbye notes how many outcomes came too late: those of claims that others had taken over while
-// this process stood still.
+// goodbye notes how many outcomes came too late: outcomes of claims that others had taken over
+// while this process stood still.
 func (g greeter) goodbye(stale int64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// mailServer sends each mail once, whatever repeats it, as long as it is up.
+// mailServer counts the mails by their keys, as long as it is up.
 type mailServer struct {
 	down  bool
 	mails map[string]int // by idempotency key

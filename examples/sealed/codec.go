@@ -20,7 +20,7 @@ type sealed struct {
 	plain fsm.JSON
 }
 
-// box is what Postgres gets to see.
+// box is the value that Postgres stores.
 type box struct {
 	Key   string `json:"key"`
 	Box   []byte `json:"box"`

@@ -1,4 +1,4 @@
-// Sealed shows a codec that encrypts states, results and payloads, so that whoever reads the tables
+// Sealed shows a codec that encrypts states, results and payloads, so that a reader of the tables
 // or a backup learns nothing from them.
 //
 //	go run ./examples/sealed
@@ -20,7 +20,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// patient is what nobody else must read.
+// patient is the secret.
 type patient struct{ Name, Diagnosis string }
 
 // Letter writes to a patient; its result is the letter.

@@ -1,5 +1,5 @@
 // Transfers shows a partition key: transfers of one account run one after the other, in order, in
-// any process. Those of different accounts run side by side.
+// any process. Transfers of different accounts run side by side.
 //
 //	go run ./examples/transfers
 //

@@ -42,8 +42,8 @@ type Database struct {
 	owner   *pgx.Conn      // holds the lock that keeps a second run of the same example out
 }
 
-// Open uses DATABASE_URL, or starts a Postgres of its own. Close throws that away; with Keep it
-// stays in the directory that [pgdev.Home] gives.
+// Open uses DATABASE_URL, or starts a new Postgres. Close throws that away; with Keep it stays in
+// the directory that [pgdev.Home] gives.
 func Open(ctx context.Context, o Options) (_ *Database, err error) {
 	db := &Database{URL: os.Getenv("DATABASE_URL"), Schema: o.Schema, options: o}
 	defer func() {
@@ -84,8 +84,8 @@ func startCluster(ctx context.Context, o Options) (*pgdev.Cluster, error) {
 	return pgdev.Start(ctx, options...)
 }
 
-// own makes the schemas, or finds those that an earlier run kept. It refuses schemas that are
-// somebody else's.
+// own makes the schemas, or finds those that an earlier run kept. It refuses schemas of other
+// programs.
 func (db *Database) own(ctx context.Context) error {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(mark + db.Schema))
@@ -157,7 +157,7 @@ func (db *Database) Where() string {
 	return "the Postgres in " + dir
 }
 
-// Forget says how to get rid of what was kept.
+// Forget says how to get rid of kept data.
 func (db *Database) Forget() string {
 	if db.cluster == nil {
 		return "run it once without KEEP=1"

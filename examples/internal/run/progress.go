@@ -14,7 +14,7 @@ import (
 const logEvery = 2 * time.Second
 
 // Progress writes lines that stay and one status that changes: overwritten in a terminal, now and
-// then a line of its own in a log. It is safe for concurrent use.
+// then a new line in a log. It is safe for concurrent use.
 type Progress struct {
 	w        io.Writer
 	terminal bool

@@ -44,7 +44,7 @@ func SignalContext() (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// ExitCode reports err on w and turns it into the exit code of the process. ctx is that of
+// ExitCode reports err on w and turns it into the exit code of the process. ctx comes from
 // [SignalContext].
 func ExitCode(ctx context.Context, w io.Writer, err error) int {
 	if err == nil {
