@@ -12,6 +12,7 @@ import (
 	"github.com/gendurable/gendurable/dag"
 	"github.com/gendurable/gendurable/durabletest"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 )
 
 var (
@@ -111,7 +112,7 @@ func TestFaultsOfDeclaredGraphs(t *testing.T) {
 	faults := func(declare func(g *dag.Graph[string, string]) dag.Value[string]) (text string) {
 		g := dag.New(night)
 		for _, d := range g.Return(declare(g)) {
-			for _, err := range d.Erase().Faults {
+			for _, err := range hidden.Machine(d).Faults {
 				text += err.Error() + "\n"
 			}
 		}
@@ -254,7 +255,7 @@ func TestSpecsOfNodes(t *testing.T) {
 		require.Equal(t, labels, row.Labels, row.Machine)
 	}
 	for _, d := range g.Return(all) {
-		require.Equal(t, "nightly", d.Erase().Queue)
+		require.Equal(t, "nightly", hidden.Machine(d).Queue)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
@@ -155,7 +156,7 @@ func (c Config) warned() (all []fsm.Warning) {
 	for _, d := range c.Machines {
 		g := fsm.GraphOf(d)
 		found := g.Warnings()
-		queue := d.Erase().Queue
+		queue := hidden.Machine(d).Queue
 		if _, served := c.Queues[queue]; !served && len(c.Queues) > 0 {
 			found = append(found, fsm.Warning{Machine: g.Machine, Version: g.Version, Kind: fsm.WarningUnserved, Queue: queue})
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
@@ -116,7 +117,7 @@ func (a *Admin) prepare(ctx context.Context, o *order, row fsm.RawInstance) (sto
 	if o.change == nil {
 		return e, nil
 	}
-	state, err := o.change.Apply(a.engine.env, row)
+	state, err := hidden.Change(*o.change, a.engine.env, row)
 	if err != nil {
 		return e, &VerbError{verb, "change", err}
 	}

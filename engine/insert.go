@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
@@ -153,7 +154,7 @@ func (w writer) erase(ctx context.Context, i int, spec fsm.Spec) (*step.Spec, er
 	if err != nil {
 		return nil, &SpecError{Index: i, Field: "middleware", Err: err}
 	}
-	erased, err := spec.Erase(w.engine.env)
+	erased, err := hidden.Spec(spec, w.engine.env)
 	if wrong, ok := errors.AsType[*fsm.SpecError](err); ok {
 		return nil, &SpecError{Index: i, Field: wrong.Field, Err: wrong.Err}
 	}

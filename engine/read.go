@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
@@ -129,15 +130,9 @@ func (e *Engine) archive() func(ctx context.Context, ids []int64) error {
 // version. Typed reads convert older states by it.
 func (e *Engine) Definition(machine string, version int) fsm.Definition {
 	if m := e.env.Machine(machine, version); m != nil {
-		return defined{m}
+		return hidden.Definition(func() *step.Machine { return m })
 	}
 	return nil
 }
-
-// defined is a definition that has been erased already.
-type defined struct{ machine *step.Machine }
-
-// Erase returns the machine.
-func (d defined) Erase() *step.Machine { return d.machine }
 
 var _ fsm.Definer = (*Engine)(nil)

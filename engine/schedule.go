@@ -9,6 +9,7 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/cron"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -172,7 +173,7 @@ func (s Schedule) validate(f *faults, field string, env *step.Env) declared {
 	case o.Conflict != fsm.ConflictRefuse || o.Window.Kind != "":
 		f.add(field+".Spec", "it has a policy or a window: Overlap says what becomes of an occurrence while the one before is live")
 	}
-	if d.Spec, err = s.spec.Erase(env); err != nil {
+	if d.Spec, err = hidden.Spec(s.spec, env); err != nil {
 		f.add(field+".Spec", "%w", err)
 	}
 	return d

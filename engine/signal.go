@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/worker"
@@ -177,7 +178,7 @@ func (w writer) message(ctx context.Context, to fsm.Target, m fsm.Message) (*ste
 	if err != nil {
 		return nil, fmt.Errorf("middleware of signal %.80q: %w", m.Name(), err)
 	}
-	erased, err := m.Erase(w.engine.env)
+	erased, err := hidden.Signal(m, w.engine.env)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -195,7 +196,7 @@ func (c Config) machines(f *faults) []*step.Machine {
 			f.add(field, "nil")
 			continue
 		}
-		m := definition.Erase()
+		m := hidden.Machine(definition)
 		if m == nil {
 			f.add(field, "nil")
 			continue

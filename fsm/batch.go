@@ -201,7 +201,7 @@ func runBatch[S, R any](ctx context.Context, m *step.Machine, call BatchFunc[S, 
 		switch {
 		case i < len(outcomes) && outcomes[i] != nil:
 			d.Err = unpanicked(func() (err error) {
-				d.Commit, err = outcomes[i].Erase(v.exec.claim)
+				d.Commit, err = outcomes[i].erase(v.exec.claim)
 				return indexed(err, i)
 			})
 		case failed != nil:
@@ -237,7 +237,7 @@ func outcomeAt(i int) string { return fmt.Sprintf("outcomes[%d]", i) }
 
 // indexed names the index where an outcome as a whole is at fault.
 func indexed(err error, i int) error {
-	if fault, ok := err.(*OutcomeError); ok && fault.Field == "outcome" { //nolint:errorlint // Erase has made it
+	if fault, ok := err.(*OutcomeError); ok && fault.Field == "outcome" { //nolint:errorlint // erase has made it
 		return outcomeFault(outcomeAt(i), fault.Err)
 	}
 	return err
@@ -276,7 +276,7 @@ type raising struct {
 	err  error
 }
 
-func (f *raising) Erase(of *step.Claim) (*step.Commit, error) {
+func (f *raising) erase(of *step.Claim) (*step.Commit, error) {
 	if err := f.exec.owns(of); err != nil {
 		return nil, err
 	}

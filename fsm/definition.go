@@ -18,10 +18,11 @@ const DefaultCrashLimit = 20
 
 // Definition is a machine with its steps, for engine.Config. Several engines may use the same one.
 // Only this package can implement it.
-//
-// Erase returns the machine without its types. It is for the engine's packages and carries no
-// promise of compatibility.
-type Definition interface{ Erase() *step.Machine }
+type Definition interface {
+	// erase returns the machine without its types. Its Faults say what is wrong with it, each as a
+	// *DefinitionError.
+	erase() *step.Machine
+}
 
 // StepFunc is a step. It returns an outcome that its visit has made, or an error. The machine's
 // handler gets the error, and also a panic, as a [PanicError].
@@ -135,9 +136,7 @@ func (d *Defined[S, R]) History(k Keep) *Defined[S, R] {
 	return d
 }
 
-// Erase returns the machine without its types. Its Faults say what is wrong with it, each as a
-// *[DefinitionError]. It is for the engine's packages and carries no promise of compatibility.
-func (d *Defined[S, R]) Erase() *step.Machine {
+func (d *Defined[S, R]) erase() *step.Machine {
 	if d == nil {
 		d = &Defined[S, R]{}
 	}
@@ -227,7 +226,7 @@ func settle(x *execution, out Outcome, err error) (*step.Commit, error) {
 	if out == nil {
 		return nil, errNilOutcome()
 	}
-	return out.Erase(x.claim)
+	return out.erase(x.claim)
 }
 
 func (d *Defined[S, R]) faults() []error {

@@ -37,7 +37,7 @@ func GraphOf(d Definition) Graph {
 	if d == nil {
 		return Graph{}
 	}
-	m := d.Erase()
+	m := d.erase()
 	g := Graph{Machine: m.Name, Version: m.Version, Initial: m.Initial}
 	entered := map[string]bool{}
 	for _, first := range m.From {

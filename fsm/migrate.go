@@ -131,7 +131,7 @@ type Definer interface {
 func definition(from any, d *declaration) *step.Machine {
 	if definer, ok := from.(Definer); ok {
 		if known := definer.Definition(d.name, d.version); known != nil {
-			return known.Erase()
+			return known.erase()
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -73,7 +74,7 @@ func TestMigrationFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			faults := c.d.Erase().Faults
+			faults := hidden.Machine(c.d).Faults
 			require.NotEmpty(t, faults)
 			var fault *fsm.DefinitionError
 			require.ErrorAs(t, faults[0], &fault)
@@ -81,8 +82,8 @@ func TestMigrationFaults(t *testing.T) {
 			require.ErrorContains(t, fault, c.says)
 		})
 	}
-	require.Empty(t, three(oneTwo, twoThree).Erase().Faults)
-	require.Empty(t, three(twoThree, oneTwo).Erase().Faults, "in any order")
+	require.Empty(t, hidden.Machine(three(oneTwo, twoThree)).Faults)
+	require.Empty(t, hidden.Machine(three(twoThree, oneTwo)).Faults, "in any order")
 }
 
 // registry is a Reader that knows definitions.
@@ -93,7 +94,7 @@ type registry struct {
 
 func (r registry) Definition(machine string, version int) fsm.Definition {
 	for _, d := range r.definitions {
-		if m := d.Erase(); m.Name == machine && m.Version == version {
+		if m := hidden.Machine(d); m.Name == machine && m.Version == version {
 			return d
 		}
 	}
@@ -131,7 +132,7 @@ func TestTypedReadsConvert(t *testing.T) {
 	c := claim(`{}`)
 	c.Round, c.Visit = 3, 3
 	c.Children = []step.Child{{ID: 8, Machine: "bill", Version: 1, Status: "done", State: json.RawMessage(`{"Cents": 6}`), Result: json.RawMessage(`"c"`)}}
-	c.Env = &step.Env{Machine: func(string, int) *step.Machine { return three.Erase() }}
+	c.Env = &step.Env{Machine: func(string, int) *step.Machine { return hidden.Machine(three) }}
 	inStep(t, c, func(_ context.Context, v *cartVisit) {
 		child := billV3.Children(v)[0]
 		result, err := child.Result()

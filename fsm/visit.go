@@ -60,7 +60,7 @@ func newVisit[S, R any](m *step.Machine, c *step.Claim) (*Visit[S, R], error) {
 	return v, err
 }
 
-// execution never returns nil. A visit that a test made by hand can make outcomes; only their Erase
+// execution never returns nil. A visit that a test made by hand can make outcomes; only their erase
 // fails.
 func (v *Visit[S, R]) execution() *execution {
 	if v == nil || v.exec == nil {

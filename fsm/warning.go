@@ -52,7 +52,7 @@ func Check(d Definition, codec ...Codec) error {
 	if d == nil {
 		return errors.New("nil definition")
 	}
-	m := d.Erase()
+	m := d.erase()
 	errs := m.Faults
 	if len(codec) == 0 {
 		codec = []Codec{JSON{}}
