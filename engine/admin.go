@@ -61,11 +61,11 @@ type order struct {
 	seen  fsm.ID // of Order.Seen
 	times int    // that were given
 
-	watch  func(Applied)        // of Watching
-	visit  *int64               // of AtVisit
-	change *fsm.Change          // of Edit and Rewind
-	to     *string              // of Rewind
-	graphs map[string]fsm.Graph // of Rewind: the definitions, once read
+	watch  func(Applied)          // of Watching
+	visit  *int64                 // of AtVisit
+	change *fsm.Change            // of Edit and Rewind
+	to     *string                // of Rewind
+	graphs map[string]fsm.Diagram // of Rewind: the definitions, once read
 }
 
 // Reason is an option of all verbs: why somebody acts, in at most MaxReasonBytes. The audit keeps

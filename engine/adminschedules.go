@@ -161,7 +161,7 @@ func (a *Admin) pauseSchedule(ctx context.Context, verb Verb, name string, optio
 // to its occurrences: neither Next nor Last changes. Under OverlapSkip it is refused while the
 // newest instance has not ended.
 //
-// Errors: ErrNoSchedule; a *[ConflictError] with that instance; a *[VerbError]; a *[SpecError] of
+// Errors: ErrNoSchedule; a *[ConflictError] with that instance; a *[VerbError]; a *[InsertError] of
 // middleware; ErrUnknown where the COMMIT got no answer: look at Schedules, and call again.
 func (a *Admin) RunSchedule(ctx context.Context, name string, options ...VerbOption) (fsm.ID, error) {
 	var fired []store.Inserted

@@ -18,11 +18,11 @@ import (
 
 // StoredDefinition is a version of a machine as the program that declared it last has stored it.
 type StoredDefinition struct {
-	Machine    string    `json:"machine"`
-	Version    int       `json:"version"`
-	Graph      fsm.Graph `json:"graph"`
-	DeclaredAt time.Time `json:"declared_at"` // when a program declared it first
-	UpdatedAt  time.Time `json:"updated_at"`  // when a program declared it otherwise than the one before
+	Machine    string      `json:"machine"`
+	Version    int         `json:"version"`
+	Graph      fsm.Diagram `json:"graph"`
+	DeclaredAt time.Time   `json:"declared_at"` // when a program declared it first
+	UpdatedAt  time.Time   `json:"updated_at"`  // when a program declared it otherwise than the one before
 }
 
 // Definitions lists the machines that programs have declared, by name and version: Start of an
@@ -58,7 +58,7 @@ type Drawing struct {
 	Machine string       `json:"machine"`
 	Version int          `json:"version"`
 	Stored  bool         `json:"stored"` // false: no program has stored a definition; Graph has the steps that instances stand at, without arrows
-	Graph   fsm.Graph    `json:"graph"`
+	Graph   fsm.Diagram  `json:"graph"`
 	Steps   []StepCounts `json:"steps"` // those of the definition, then others that instances stand at
 }
 
@@ -106,7 +106,7 @@ func (e *Engine) Drawing(ctx context.Context, machine string, version int, o Cou
 // Draw draws one version of a machine from what [Engine.Definitions] and [Engine.Counts] have
 // returned, which may be of other machines, too.
 func Draw(machine string, version int, stored []StoredDefinition, counts []Count) Drawing {
-	d := Drawing{Machine: machine, Version: version, Graph: fsm.Graph{Machine: machine, Version: version}, Steps: []StepCounts{}}
+	d := Drawing{Machine: machine, Version: version, Graph: fsm.Diagram{Machine: machine, Version: version}, Steps: []StepCounts{}}
 	for _, s := range stored {
 		if s.Machine == machine && s.Version == version {
 			d.Stored, d.Graph = true, s.Graph
@@ -127,7 +127,7 @@ func Draw(machine string, version int, stored []StoredDefinition, counts []Count
 		}
 		if _, known := at[c.Step]; !known {
 			add(c.Step, false)
-			d.Graph.Steps = append(d.Graph.Steps, fsm.GraphStep{Name: c.Step})
+			d.Graph.Steps = append(d.Graph.Steps, fsm.DiagramStep{Name: c.Step})
 		}
 		d.Steps[at[c.Step]].Counts[c.Status] += c.Count
 	}
@@ -154,7 +154,7 @@ func (e *Engine) Warnings() []fsm.Warning { return slices.Clone(e.warnings) }
 // warned returns the warnings of all machines, and logs them.
 func (c Config) warned() (all []fsm.Warning) {
 	for _, d := range c.Machines {
-		g := fsm.GraphOf(d)
+		g := fsm.DiagramOf(d)
 		found := g.Warnings()
 		queue := hidden.Machine(d).Queue
 		if _, served := c.Queues[queue]; !served && len(c.Queues) > 0 {
@@ -174,7 +174,7 @@ func (c Config) warned() (all []fsm.Warning) {
 func (e *Engine) storeDefinitions(ctx context.Context) (recorded []string, err error) {
 	var list []store.Definition
 	for _, d := range e.config.Machines {
-		g := fsm.GraphOf(d)
+		g := fsm.DiagramOf(d)
 		text, err := json.Marshal(g)
 		if err != nil {
 			return nil, fmt.Errorf("store the definition of %s/%d: %w", g.Machine, g.Version, err)

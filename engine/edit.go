@@ -150,7 +150,7 @@ func (a *Admin) earlier(ctx context.Context, o *order, row fsm.RawInstance) erro
 	graph, known := o.graphs[name]
 	if !known {
 		for _, d := range a.engine.config.Machines {
-			if g := fsm.GraphOf(d); g.Machine == row.Machine && g.Version == row.Version {
+			if g := fsm.DiagramOf(d); g.Machine == row.Machine && g.Version == row.Version {
 				graph, known = g, true
 			}
 		}
@@ -199,7 +199,7 @@ func (o *order) checkEdit() error {
 			return &VerbError{verb, "step", err}
 		}
 	}
-	o.graphs = map[string]fsm.Graph{}
+	o.graphs = map[string]fsm.Diagram{}
 	return nil
 }
 

@@ -129,19 +129,19 @@ func (e *VerbError) Error() string {
 // Unwrap returns what is wrong.
 func (e *VerbError) Unwrap() error { return e.Err }
 
-// SpecError says what is wrong with a spec. Nothing of the whole call was inserted.
-type SpecError struct {
+// InsertError says what is wrong with a spec. Nothing of the whole call was inserted.
+type InsertError struct {
 	Index int    // in InsertMany; else 0
 	Field string // as of fsm.SpecError, or "middleware" if one refused the spec
 	Err   error
 }
 
-func (e *SpecError) Error() string {
+func (e *InsertError) Error() string {
 	return fmt.Sprintf("gendurable: spec %d: %s: %v", e.Index, e.Field, e.Err)
 }
 
 // Unwrap returns what is wrong, e.g. an ErrTooLarge.
-func (e *SpecError) Unwrap() error { return e.Err }
+func (e *InsertError) Unwrap() error { return e.Err }
 
 // ConfigError says what is wrong with one field of Config.
 type ConfigError struct {

@@ -101,7 +101,7 @@ func isAnswer(err error) bool {
 			return true
 		}
 	}
-	return isA[*VerbError](err) || isA[*QueryError](err) || isA[*SpecError](err) || isA[*store.TooManyError](err)
+	return isA[*VerbError](err) || isA[*QueryError](err) || isA[*InsertError](err) || isA[*store.TooManyError](err)
 }
 
 func isA[E error](err error) bool {

@@ -295,7 +295,7 @@ func TestTheContextsOfABatch(t *testing.T) {
 
 func TestGraphsShowBatchSteps(t *testing.T) {
 	t.Parallel()
-	g := fsm.GraphOf(together(func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) { return doneEach(vs), nil }, fsm.BatchOf(50)))
+	g := fsm.DiagramOf(together(func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) { return doneEach(vs), nil }, fsm.BatchOf(50)))
 	require.Equal(t, 50, g.Steps[0].Batch)
 	require.Zero(t, g.Steps[1].Batch)
 	g.Steps[0].Note = "7 waiting"

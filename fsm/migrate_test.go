@@ -44,8 +44,8 @@ func end[S any](_ context.Context, v *fsm.Visit[S, string]) (fsm.Outcome, error)
 
 func TestMigrationFaults(t *testing.T) {
 	t.Parallel()
-	oneTwo := fsm.Migrate(billV1, billV2, inEuros, fsm.Steps{"start": "start"})
-	twoThree := fsm.Migrate(billV2, billV3, asText, fsm.Steps{"start": "start"})
+	oneTwo := fsm.Migrate(billV1, billV2, inEuros, fsm.StepNames{"start": "start"})
+	twoThree := fsm.Migrate(billV2, billV3, asText, fsm.StepNames{"start": "start"})
 	back := func(price) (cents, error) { return cents{}, nil }
 	same := func(p price) (price, error) { return p, nil }
 	other := fsm.Declare[cents, string]("other")
@@ -65,8 +65,8 @@ func TestMigrationFaults(t *testing.T) {
 		"of another machine":         {two(fsm.Migrate(other, otherV2, inEuros, nil)), "from[version 1]", `of machine "other"`},
 		"no function":                {two(fsm.Migrate[cents, string](billV1, billV2, nil, nil)), "from[version 1]", "nil function"},
 		"zero":                       {two(fsm.Migration{}), "from[0]", "that Migrate has not made"},
-		"to an unknown step":         {two(fsm.Migrate(billV1, billV2, inEuros, fsm.Steps{"start": "end"})), "from[version 1].steps", `no step "end", to which "start" leads`},
-		"from a step without a name": {two(fsm.Migrate(billV1, billV2, inEuros, fsm.Steps{"": "start"})), "from[version 1].steps", "empty"},
+		"to an unknown step":         {two(fsm.Migrate(billV1, billV2, inEuros, fsm.StepNames{"start": "end"})), "from[version 1].steps", `no step "end", to which "start" leads`},
+		"from a step without a name": {two(fsm.Migrate(billV1, billV2, inEuros, fsm.StepNames{"": "start"})), "from[version 1].steps", "empty"},
 		"two ways": {three(twoThree, oneTwo, fsm.Migrate(billV1, billV3, func(cents) (text, error) { return text{}, nil }, nil)),
 			"from[version 1]", "2 migrations from it, want one"},
 		"a gap in the chain": {three(oneTwo), "from[version 1]", "leads to version 2, and nothing here leads from there to 3"},
