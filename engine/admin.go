@@ -188,15 +188,11 @@ func (a *Admin) Resume(ctx context.Context, t fsm.Target, options ...VerbOption)
 
 func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (changed Changed, err error) {
 	defer a.engine.explain(ctx, toOperate, &err)
-	o, err := newOrder(ctx, verb, options)
+	o, address, err := orderOf(ctx, t, verb, options)
 	if err != nil {
 		return Changed{}, err
 	}
-	address, err := signal.Resolve(t)
-	if err != nil {
-		return Changed{}, fmt.Errorf("%w: %w", ErrNotFound, err)
-	}
-	if o.Key = address.Key; address.Key != "" {
+	if address.Key != "" {
 		row, err := a.engine.get(ctx, address)
 		if err != nil {
 			return Changed{}, err
@@ -237,6 +233,20 @@ func (a *Admin) told(verb Verb, id fsm.ID, done store.Operated) (Changed, error)
 		out.Was, out.Is = fsm.Status(r.Status), fsm.Status(r.Status)
 		return out, nil
 	}
+}
+
+// orderOf returns the order of a verb for one instance, and where that is.
+func orderOf(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (*order, store.Address, error) {
+	o, err := newOrder(ctx, verb, options)
+	if err != nil {
+		return nil, store.Address{}, err
+	}
+	address, err := signal.Resolve(t)
+	if err != nil {
+		return nil, address, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	o.Key = address.Key
+	return o, address, nil
 }
 
 func newOrder(ctx context.Context, verb Verb, options []VerbOption) (*order, error) {

@@ -10,7 +10,6 @@ import (
 	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/signal"
 )
 
 // AtVisit is an option of Edit and Rewind. The verb applies only at this visit: at the state that
@@ -67,15 +66,10 @@ func (a *Admin) Rewind(ctx context.Context, t fsm.Target, step string, change fs
 
 func (a *Admin) edit(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (changed Changed, err error) {
 	defer a.engine.explain(ctx, toOperate, &err)
-	o, err := newOrder(ctx, verb, options)
+	o, address, err := orderOf(ctx, t, verb, options)
 	if err != nil {
 		return Changed{}, err
 	}
-	address, err := signal.Resolve(t)
-	if err != nil {
-		return Changed{}, fmt.Errorf("%w: %w", ErrNotFound, err)
-	}
-	o.Key = address.Key
 	row, err := a.engine.get(ctx, address)
 	if err != nil {
 		return Changed{}, err
