@@ -341,7 +341,7 @@ func TestKeysOfDifferentPlacesAreRefused(t *testing.T) {
 		} {
 			err := insert()
 			require.ErrorIs(t, err, cluster.ErrElsewhere)
-			wrong, ok := errors.AsType[*engine.SpecError](err)
+			wrong, ok := errors.AsType[*engine.InsertError](err)
 			require.True(t, ok)
 			require.Equal(t, field, wrong.Field)
 			require.ErrorContains(t, err, "give both one tag")

@@ -23,7 +23,7 @@ var (
 	// names belong to other places. A cluster would not find them.
 	ErrStrays = errors.New("gendurable: what is in the schema belongs to other places")
 	// ErrElsewhere is returned by inserts whose keys belong to different places, and by inserts at
-	// the engine of one place with a key of another. It comes within a *[engine.SpecError].
+	// the engine of one place with a key of another. It comes within a *[engine.InsertError].
 	ErrElsewhere = errors.New("gendurable: the key belongs to another place")
 )
 

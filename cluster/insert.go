@@ -13,8 +13,8 @@ import (
 // it is, and returns its id. For a spec without keys Insert goes on to the next place when one has
 // not answered within Patience and has done nothing.
 //
-// Errors: the errors of [engine.Engine.Insert], within a *[PlaceError]; a *[engine.SpecError] that
-// wraps ErrElsewhere if the keys belong to different places.
+// Errors: as of [engine.Engine.Insert], within a *[PlaceError]; a *[engine.InsertError] that wraps
+// ErrElsewhere if the keys belong to different places.
 func (c *Cluster) Insert(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
 	at, err := placed(spec, 0, len(c.places))
 	if err != nil {
@@ -74,7 +74,7 @@ type Inserted struct {
 // [engine.ErrUnknown]. InsertMany waits for a place until ctx ends.
 //
 // InsertMany inserts nothing if the keys of one spec belong to different places, and returns an
-// *[engine.SpecError] that wraps ErrElsewhere. Any other fault of a spec refuses all specs of its
+// *[engine.InsertError] that wraps ErrElsewhere. Any other fault of a spec refuses all specs of its
 // place; the SpecError has the index in the whole call. Limits.OutcomeBytes bounds the specs of
 // each place.
 func (c *Cluster) InsertMany(ctx context.Context, specs []fsm.Spec) ([]Inserted, error) {
@@ -109,7 +109,7 @@ func (c *Cluster) InsertMany(ctx context.Context, specs []fsm.Spec) ([]Inserted,
 		return in(ctx, p, func(e *engine.Engine) ([]engine.Inserted, error) { return e.InsertMany(ctx, part) })
 	})
 	for _, a := range answers {
-		if wrong, ok := errors.AsType[*engine.SpecError](a.err); ok {
+		if wrong, ok := errors.AsType[*engine.InsertError](a.err); ok {
 			wrong.Index = parts[a.place][wrong.Index]
 		}
 		for i, n := range parts[a.place] {

@@ -50,7 +50,7 @@ func placings(spec fsm.Spec) []placing {
 // placed returns the place of a spec by its keys, or -1 if it has none. All keys of a spec must
 // belong to one place, since only the tables of its own place guard a key.
 //
-// Errors: a *[engine.SpecError] that wraps ErrElsewhere.
+// Errors: a *[engine.InsertError] that wraps ErrElsewhere.
 func placed(spec fsm.Spec, index, places int) (int, error) {
 	at := -1
 	var first placing
@@ -59,7 +59,7 @@ func placed(spec fsm.Spec, index, places int) (int, error) {
 		case at < 0:
 			at, first = its, k
 		case its != at:
-			return 0, &engine.SpecError{Index: index, Field: k.field, Err: fmt.Errorf("%w: %.80q is of place %d, but the %s %.80q of place %d; "+
+			return 0, &engine.InsertError{Index: index, Field: k.field, Err: fmt.Errorf("%w: %.80q is of place %d, but the %s %.80q of place %d; "+
 				"give both one tag, as in %q", ErrElsewhere, k.key, its, first.field, first.key, at, first.key+"{"+tagOf(k.key)+"}")}
 		}
 	}
@@ -74,7 +74,7 @@ type callKey struct{}
 // place of the schedule.
 func guard(index, places int) engine.Middleware {
 	return engine.Middleware{
-		Call: func(ctx context.Context, _ *engine.Call, run func(context.Context) error) error {
+		Call: func(ctx context.Context, _ *engine.VerbCall, run func(context.Context) error) error {
 			return run(context.WithValue(ctx, callKey{}, index))
 		},
 		Insert: func(ctx context.Context, spec fsm.Spec) (fsm.Spec, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/gendurable/gendurable/dag"
 	"github.com/gendurable/gendurable/durabletest"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 )
 
 var (
@@ -48,7 +49,7 @@ func nightly() []fsm.Definition {
 		return len(s), nil
 	}, dag.With(func(s fsm.Spec) fsm.Spec { return s.Priority(3) }))
 	called := dag.Call(g, "called", in, counted)
-	note := dag.Do(g, "note", dag.Maybe(users), func(_ context.Context, o dag.Outcome[int]) (string, error) {
+	note := dag.Do(g, "note", dag.Maybe(users), func(_ context.Context, o dag.Ended[int]) (string, error) {
 		return fmt.Sprint("users ", o.Value, " ", o.Err != nil), nil
 	})
 	refund := dag.Do2(g, "refund", dag.Failed(sizes), orders, func(_ context.Context, why error, n int) (string, error) {
@@ -57,7 +58,7 @@ func nightly() []fsm.Definition {
 	last := dag.Do3(g, "last", dag.After(sizes, called), called, note, func(_ context.Context, s []int, n int, note string) (string, error) {
 		return fmt.Sprint(s, n, note), nil
 	}, dag.Retry(fsm.RetryPolicy{MaxAttempts: 1}))
-	all := dag.Do2(g, "all", dag.Maybe(refund), dag.Maybe(last), func(_ context.Context, r, l dag.Outcome[string]) (string, error) {
+	all := dag.Do2(g, "all", dag.Maybe(refund), dag.Maybe(last), func(_ context.Context, r, l dag.Ended[string]) (string, error) {
 		if l.Err != nil {
 			return r.Value, r.Err
 		}
@@ -111,7 +112,7 @@ func TestFaultsOfDeclaredGraphs(t *testing.T) {
 	faults := func(declare func(g *dag.Graph[string, string]) dag.Value[string]) (text string) {
 		g := dag.New(night)
 		for _, d := range g.Return(declare(g)) {
-			for _, err := range d.Erase().Faults {
+			for _, err := range hidden.Machine(d).Faults {
 				text += err.Error() + "\n"
 			}
 		}
@@ -161,7 +162,7 @@ func TestFaultsOfDeclaredGraphs(t *testing.T) {
 		},
 		`nodes["b"]: takes a quorum that is to be something else as well`: func(g *dag.Graph[string, string]) dag.Value[string] {
 			a := dag.Do(g, "a", dag.In(g), same)
-			return dag.Do2(g, "b", a, dag.Maybe(dag.Quorum(1, a)), func(_ context.Context, s string, _ dag.Outcome[[]string]) (string, error) { return s, nil })
+			return dag.Do2(g, "b", a, dag.Maybe(dag.Quorum(1, a)), func(_ context.Context, s string, _ dag.Ended[[]string]) (string, error) { return s, nil })
 		},
 		`nodes["p"]: declared twice`: func(g *dag.Graph[string, string]) dag.Value[string] {
 			dag.Prepare(g, "p", same)
@@ -199,7 +200,7 @@ func TestFaultsOfDeclaredGraphs(t *testing.T) {
 	}
 	require.Empty(t, faults(func(g *dag.Graph[string, string]) dag.Value[string] {
 		a := dag.Do(g, "a", dag.In(g), same)
-		return dag.Do2(g, "b", a, dag.Maybe(a), func(_ context.Context, s string, _ dag.Outcome[string]) (string, error) { return s, nil })
+		return dag.Do2(g, "b", a, dag.Maybe(a), func(_ context.Context, s string, _ dag.Ended[string]) (string, error) { return s, nil })
 	}))
 }
 
@@ -254,7 +255,7 @@ func TestSpecsOfNodes(t *testing.T) {
 		require.Equal(t, labels, row.Labels, row.Machine)
 	}
 	for _, d := range g.Return(all) {
-		require.Equal(t, "nightly", d.Erase().Queue)
+		require.Equal(t, "nightly", hidden.Machine(d).Queue)
 	}
 }
 
@@ -338,10 +339,10 @@ func TestDecisionPoints(t *testing.T) {
 		return len(s), nil
 	})
 	sum := dag.Do2(g, "sum", check, dag.Added(check, alert), func(_ context.Context, n int, all []int) (string, error) { return fmt.Sprint(n, all), nil })
-	seen := dag.Do(g, "seen", dag.Maybe(dag.Added(check, alert)), func(_ context.Context, o dag.Outcome[[]int]) (string, error) {
+	seen := dag.Do(g, "seen", dag.Maybe(dag.Added(check, alert)), func(_ context.Context, o dag.Ended[[]int]) (string, error) {
 		return fmt.Sprint(o.Value, o.Err != nil), nil
 	})
-	all := dag.Do2(g, "all", dag.Maybe(sum), seen, func(_ context.Context, o dag.Outcome[string], seen string) (string, error) {
+	all := dag.Do2(g, "all", dag.Maybe(sum), seen, func(_ context.Context, o dag.Ended[string], seen string) (string, error) {
 		return fmt.Sprint(o.Value, o.Err != nil, " ", seen), nil
 	})
 	kit := durabletest.New(t, durabletest.Config{Machines: g.Return(all)})

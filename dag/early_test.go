@@ -201,7 +201,7 @@ func TestAGraphEndsWithWhatWasAdded(t *testing.T) {
 	dag.Call(g, "slow", dag.In(g), opinion)
 	broken := dag.Do(g, "broken", dag.In(g), func(context.Context, string) (string, error) { return "", fsm.Permanent(errors.New("no")) })
 	sum := dag.Do3(g, "sum", check, dag.Maybe(broken), dag.Added(check, extra),
-		func(_ context.Context, s string, b dag.Outcome[string], more []string) (string, error) {
+		func(_ context.Context, s string, b dag.Ended[string], more []string) (string, error) {
 			return fmt.Sprint(s, b.Err != nil, more), nil
 		})
 	machines := append(g.Return(dag.After(sum, dag.Maybe(broken))), approval()[len(approval())-1])

@@ -69,7 +69,7 @@ func ExampleFailed() {
 	refund := dag.Do2(g, "refund", flight, dag.Failed(hotel), func(_ context.Context, flight int, why error) (string, error) {
 		return fmt.Sprint("flight ", flight, " given back: ", why), nil
 	})
-	fmt.Println(edges(g.Return(dag.Do(g, "report", dag.Maybe(refund), func(_ context.Context, o dag.Outcome[string]) (string, error) {
+	fmt.Println(edges(g.Return(dag.Do(g, "report", dag.Maybe(refund), func(_ context.Context, o dag.Ended[string]) (string, error) {
 		if _, skipped := errors.AsType[*fsm.FailedError](o.Err); skipped {
 			return "booked", nil
 		}

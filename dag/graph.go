@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -79,7 +80,7 @@ func (g *Graph[I, R]) Return(v Value[R]) []fsm.Definition {
 			return g.end(v)(ctx, visit)
 		}).To(stepEnd, stepReturn), fsm.Step(stepReturn, g.end(v)).To())
 	}
-	return append([]fsm.Definition{faulty{root, g.faults}}, g.machines...)
+	return append([]fsm.Definition{faulty(root, g.faults)}, g.machines...)
 }
 
 func (g *Graph[I, R]) plant(v *fsm.Visit[I, R]) *fsm.ChildrenOutcome {
@@ -179,16 +180,11 @@ func (g *Graph[I, R]) check(field string, p part) {
 	}
 }
 
-// faulty is a definition with faults that its machine does not see.
-type faulty struct {
-	fsm.Definition
-
-	faults []error
-}
-
-// Erase is for the engine's packages and carries no promise of compatibility.
-func (f faulty) Erase() *step.Machine {
-	m := f.Definition.Erase()
-	m.Faults = append(m.Faults, f.faults...)
-	return m
+// faulty returns a definition with faults that its machine does not see.
+func faulty(d fsm.Definition, faults []error) fsm.Definition {
+	return hidden.Definition(func() *step.Machine {
+		m := hidden.Machine(d)
+		m.Faults = append(m.Faults, faults...)
+		return m
+	})
 }

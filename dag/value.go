@@ -78,17 +78,17 @@ func In[I, R any](g *Graph[I, R]) Value[I] {
 	return Value[I]{part{graph: g, input: true}, func(r *reader) (I, error) { return r.input.(I), nil }} //nolint:forcetypeassert // check has compared the graphs
 }
 
-// Outcome says how a node has ended.
-type Outcome[T any] struct {
+// Ended says how a node has ended.
+type Ended[T any] struct {
 	Value T
 	Err   error // a *[fsm.FailedError] if the node has failed, or was skipped
 }
 
 // Maybe returns a value that is there once a node has ended, whether it is done or has failed.
-func Maybe[T any](v Value[T]) Value[Outcome[T]] {
-	var out Value[Outcome[T]]
+func Maybe[T any](v Value[T]) Value[Ended[T]] {
+	var out Value[Ended[T]]
 	out.part = v.needing(ended)
-	out.read = func(r *reader) (o Outcome[T], err error) {
+	out.read = func(r *reader) (o Ended[T], err error) {
 		o.Value, o.Err = v.read(r)
 		if _, ok := errors.AsType[*fsm.FailedError](o.Err); o.Err != nil && !ok {
 			return o, o.Err

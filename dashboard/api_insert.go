@@ -71,7 +71,7 @@ func (s *server) apiInsertOne(r *http.Request, in *apiInsert) (out apiInserted, 
 	}
 	done, err := within(ctx, s.turns.verbs, func(ctx context.Context) (engine.Inserted, error) { return s.insert(ctx, spec) })
 	s.shared.forget()
-	if wrong, ok := errors.AsType[*engine.SpecError](err); ok && !errors.Is(err, engine.ErrTooLarge) {
+	if wrong, ok := errors.AsType[*engine.InsertError](err); ok && !errors.Is(err, engine.ErrTooLarge) {
 		return out, &fieldError{wrong.Field, wrong.Err}
 	}
 	if err != nil {
@@ -116,7 +116,7 @@ func (in *apiInsert) place(stored []engine.StoredDefinition) (out apiInserted, e
 	if out.Step == "" {
 		out.Step = of.Graph.Initial
 	}
-	if !slices.ContainsFunc(of.Graph.Steps, func(step fsm.GraphStep) bool { return step.Name == out.Step }) {
+	if !slices.ContainsFunc(of.Graph.Steps, func(step fsm.DiagramStep) bool { return step.Name == out.Step }) {
 		return out, &fieldError{"step", fmt.Errorf("%q is no step of %s/%d", cut(in.Step, 100), in.Machine, of.Version)}
 	}
 	return out, nil

@@ -109,7 +109,7 @@ func apiReads() []apiRoute {
 		reading("/api/instances/{id}", "instance", "All of an instance: documents, why it does not run, its inbox, what happened to it.", nil,
 			(*server).apiInstance),
 		reading("/api/instances/{id}/graph", "graph", "The newest graph of nodes that an instance has made; empty to who may see some queues or machines only.", nil,
-			func(s *server, r *http.Request) (out engine.NodeGraph, err error) {
+			func(s *server, r *http.Request) (out engine.GraphStatus, err error) {
 				id, err := idOf(r)
 				if err != nil {
 					return out, err

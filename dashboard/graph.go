@@ -18,7 +18,7 @@ const (
 // graphBody is the newest graph that an instance has made.
 type graphBody struct {
 	ID       fsm.ID
-	Graph    engine.NodeGraph
+	Graph    engine.GraphStatus
 	Figure   *figure
 	Rows     []nodeRow
 	Rest     int // nodes that are not listed
@@ -33,7 +33,7 @@ type graphBody struct {
 
 // nodeRow is a node, with what it comes after.
 type nodeRow struct {
-	engine.GraphNode
+	engine.NodeStatus
 
 	After    []engine.GraphEdge
 	Critical bool
@@ -62,7 +62,7 @@ func (s *server) drawGraph(ctx context.Context, b *graphBody) (err error) {
 	if err != nil {
 		return err
 	}
-	b.Graph, err = light(ctx, s, at, fmt.Sprintf("graph %d", b.ID), func(ctx context.Context) (engine.NodeGraph, error) { return at.engine.Graph(ctx, b.ID) })
+	b.Graph, err = light(ctx, s, at, fmt.Sprintf("graph %d", b.ID), func(ctx context.Context) (engine.GraphStatus, error) { return at.engine.Graph(ctx, b.ID) })
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (s *server) drawGraph(ctx context.Context, b *graphBody) (err error) {
 	for _, n := range g.Nodes {
 		status[n.Name] = n.Status
 		count[n.Status]++
-		d.Graph.Steps = append(d.Graph.Steps, fsm.GraphStep{Name: n.Name, To: behind[n.Name]})
+		d.Graph.Steps = append(d.Graph.Steps, fsm.DiagramStep{Name: n.Name, To: behind[n.Name]})
 		d.Steps = append(d.Steps, engine.StepCounts{Step: n.Name, Defined: true, Counts: map[fsm.Status]int64{n.Status: 1}})
 	}
 	for _, one := range statuses {
@@ -95,7 +95,7 @@ func (s *server) drawGraph(ctx context.Context, b *graphBody) (err error) {
 	b.Critical = critical(g.Nodes, behind)
 	blockers := 0
 	for _, n := range g.Nodes[:min(len(g.Nodes), maxGraphRows)] {
-		row := nodeRow{GraphNode: n, After: after[n.Name], Critical: slices.Contains(b.Critical, n.Name)}
+		row := nodeRow{NodeStatus: n, After: after[n.Name], Critical: slices.Contains(b.Critical, n.Name)}
 		if n.Status == fsm.StatusFailed && blockers < maxBlockers {
 			blockers++
 			row.Blocks = blocked(n.Name, behind, status)
@@ -119,7 +119,7 @@ func (s *server) drawGraph(ctx context.Context, b *graphBody) (err error) {
 
 // critical returns the longest chain of nodes that have not ended: the rest takes at least that
 // many nodes, one after the other. Edges make no circle.
-func critical(nodes []engine.GraphNode, behind map[string][]string) (chain []string) {
+func critical(nodes []engine.NodeStatus, behind map[string][]string) (chain []string) {
 	live := map[string]bool{}
 	for _, n := range nodes {
 		live[n.Name] = !n.Status.Terminal()

@@ -295,7 +295,7 @@ func (v Visit) claim(d fsm.Definition, name string) (*step.Machine, *step.Claim,
 	if d == nil {
 		return nil, nil, errors.New("durabletest: the definition is nil")
 	}
-	m := d.Erase()
+	m := hidden.Machine(d)
 	env := &step.Env{Codec: v.Codec, Limits: v.Limits.WithDefaults(), Logger: cmp.Or(v.Logger, slog.Default())}
 	if env.Codec == nil {
 		env.Codec = fsm.JSON{}
@@ -390,7 +390,7 @@ func (child Child) erase(codec fsm.Codec, id int64) (sc step.Child, err error) {
 // receive encodes the signals, with the same checks as when they are sent.
 func (v Visit) receive(c *step.Claim) error {
 	for i, message := range v.Awaited {
-		s, err := message.Erase(c.Env)
+		s, err := hidden.Signal(message, c.Env)
 		if err != nil {
 			return fmt.Errorf("signal %d: %w", i, err)
 		}

@@ -154,7 +154,7 @@ func TestRunStepOfAnOlderVersion(t *testing.T) {
 				return 0, errors.New("a debt")
 			}
 			return o.Cents, nil
-		}, fsm.Steps{"begin": "start"}))
+		}, fsm.StepNames{"begin": "start"}))
 	out, err := durabletest.RunStep(t.Context(), d, "begin", durabletest.Visit{From: 1, State: older{5}})
 	require.NoError(t, err)
 	var sum int

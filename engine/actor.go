@@ -15,9 +15,9 @@ import (
 // MaxActorBytes bounds the name of an [Actor].
 const MaxActorBytes = 512
 
-// Actor is an option of all verbs: the name of who acts, in at most MaxActorBytes. The audit keeps
-// it. Without it the audit has the name of [WithActor]; without that, inside of a step, the step's
-// instance, and elsewhere the program, such as "program:shop@host".
+// Actor is an option of all verbs: the name of the actor, in at most MaxActorBytes. The audit
+// keeps it. Without it the audit has the name of [WithActor]; without that, inside of a step, the
+// step's instance, and elsewhere the program, such as "program:shop@host".
 func Actor(name string) VerbOption { return func(o *order) { o.Actor = name } }
 
 // asking is in the context of WithActor and WithReason.

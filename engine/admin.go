@@ -61,16 +61,16 @@ type order struct {
 	seen  fsm.ID // of Order.Seen
 	times int    // that were given
 
-	watch  func(Applied)        // of Watching
-	visit  *int64               // of AtVisit
-	change *fsm.Change          // of Edit and Rewind
-	to     *string              // of Rewind
-	graphs map[string]fsm.Graph // of Rewind: the definitions, once read
+	watch  func(Applied)          // of Watching
+	visit  *int64                 // of AtVisit
+	change *fsm.Change            // of Edit and Rewind
+	to     *string                // of Rewind
+	graphs map[string]fsm.Diagram // of Rewind: the definitions, once read
 }
 
-// Reason is an option of all verbs: why somebody acts, in at most MaxReasonBytes. The audit keeps
-// it. Cancel also stores "cancelled: " and the text as last_error. Without it the audit has the
-// reason of [WithReason].
+// Reason is an option of all verbs: the reason of an act, in at most MaxReasonBytes. The audit
+// keeps it. Cancel also stores "cancelled: " and the text as last_error. Without it the audit has
+// the reason of [WithReason].
 func Reason(text string) VerbOption { return func(o *order) { o.Reason = text } }
 
 // Descendants is an option of Cancel. It cancels all live descendants as well, children before
@@ -88,7 +88,7 @@ func At(t time.Time) VerbOption {
 	}
 }
 
-// IfUnchanged is an option of all verbs but those of [Plan.Apply]. The verb applies only if the
+// IfUnchanged is an option of all verbs but [Plan.Apply]'s. The verb applies only if the
 // instance's status, visit, attempt, crashes, eligible_at and paused are as they were read.
 func IfUnchanged[S, R any](seen fsm.Instance[S, R]) VerbOption {
 	return func(o *order) {
@@ -110,9 +110,9 @@ type Changed struct {
 // leaves its parent's barrier, like any child that fails. From here on the instance's key is free,
 // and a signal to it is an ErrNoTarget.
 //
-// Where one of its steps is running, the fence refuses what that step returns. The step's context
-// ends with the cause fsm.ErrCancelled: at once in this process, in others at their next heartbeat.
-// Its handler is not called. The step runs until it returns; with LockLease the next step of its
+// If one of its steps is running, the fence refuses that step's outcome. The step's context ends
+// with the cause fsm.ErrCancelled: at once in this process, in others at their next heartbeat. Its
+// handler is not called. The step runs until it returns; with LockLease the next step of its
 // partition key may run beside it.
 //
 // Descendants go on, unless the option Descendants says otherwise. Retry undoes a Cancel.
@@ -133,9 +133,9 @@ func (a *Admin) Retry(ctx context.Context, t fsm.Target, options ...VerbOption) 
 	return a.one(ctx, t, VerbRetry, options)
 }
 
-// Restart runs again what has failed beneath an instance, and what was skipped for it, and lets the
-// instance wait for that. What is done stays done. It is one transaction of at most MaxFamily
-// instances. It applies to
+// Restart runs again the failed instances beneath an instance, and the nodes that were skipped for
+// them, and lets the instance wait for them. Instances that are done stay done. It is one
+// transaction of at most MaxFamily instances. It applies to
 //
 //   - an instance that waits for children or for the nodes of its graph: those that have failed run
 //     again as after Retry, each with what has failed beneath it, and the instance waits for them;
@@ -146,10 +146,10 @@ func (a *Admin) Retry(ctx context.Context, t fsm.Target, options ...VerbOption) 
 //   - a node of a graph, or another child, that has failed while its parent waits: the parent waits
 //     for it again. Of a node, those that were skipped for it alone run again as well.
 //
-// A node at its first visit waits again for those of what it needs that run again, and so does one
-// that such an end has woken and that no worker has claimed yet. A node that has begun or ended,
-// like one that undoes what had failed, stays as it is. An edge to a node that waits counts again,
-// with the next end of its origin.
+// A node at its first visit waits again for the nodes behind which it stands and that run again,
+// and so does one that such an end has woken and that no worker has claimed yet. A node that has
+// begun or ended, like one that undoes what had failed, stays as it is. An edge to a node that
+// waits counts again, with the next end of its origin.
 //
 // A Restart is a *[ConflictError] where what waits for the instance has gone on, by FailFast maybe:
 // restart that one once it has failed. It is one also where nothing has failed, for a skipped node,
@@ -188,15 +188,11 @@ func (a *Admin) Resume(ctx context.Context, t fsm.Target, options ...VerbOption)
 
 func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (changed Changed, err error) {
 	defer a.engine.explain(ctx, toOperate, &err)
-	o, err := newOrder(ctx, verb, options)
+	o, address, err := orderOf(ctx, t, verb, options)
 	if err != nil {
 		return Changed{}, err
 	}
-	address, err := signal.Resolve(t)
-	if err != nil {
-		return Changed{}, fmt.Errorf("%w: %w", ErrNotFound, err)
-	}
-	if o.Key = address.Key; address.Key != "" {
+	if address.Key != "" {
 		row, err := a.engine.get(ctx, address)
 		if err != nil {
 			return Changed{}, err
@@ -237,6 +233,20 @@ func (a *Admin) told(verb Verb, id fsm.ID, done store.Operated) (Changed, error)
 		out.Was, out.Is = fsm.Status(r.Status), fsm.Status(r.Status)
 		return out, nil
 	}
+}
+
+// orderOf returns the order of a verb for one instance, and where that is.
+func orderOf(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (*order, store.Address, error) {
+	o, err := newOrder(ctx, verb, options)
+	if err != nil {
+		return nil, store.Address{}, err
+	}
+	address, err := signal.Resolve(t)
+	if err != nil {
+		return nil, address, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	o.Key = address.Key
+	return o, address, nil
 }
 
 func newOrder(ctx context.Context, verb Verb, options []VerbOption) (*order, error) {

@@ -55,7 +55,7 @@ type SchedulePage struct {
 }
 
 // Schedules reads one page of the stored schedules, by name in the database's collation. It lists
-// once what is stored all the time, whatever is stored or deleted meanwhile.
+// each schedule that is stored all the time once, although others are stored or deleted meanwhile.
 //
 // Errors: a *[QueryError].
 func (a *Admin) Schedules(ctx context.Context, q ScheduleQuery) (page SchedulePage, err error) {
@@ -111,7 +111,7 @@ func storedSchedule(row *ent.Schedule) (StoredSchedule, error) {
 }
 
 // AllSchedules yields the stored schedules, as [Admin.Schedules] pages through them. Limit is the
-// size of a page, 200 unless given; After is where it begins. An error ends the sequence, and comes
+// size of a page, 200 unless given; After is its beginning. An error ends the sequence, and comes
 // with the zero schedule.
 func (a *Admin) AllSchedules(ctx context.Context, q ScheduleQuery) iter.Seq2[StoredSchedule, error] {
 	return func(yield func(StoredSchedule, error) bool) {
@@ -161,7 +161,7 @@ func (a *Admin) pauseSchedule(ctx context.Context, verb Verb, name string, optio
 // to its occurrences: neither Next nor Last changes. Under OverlapSkip it is refused while the
 // newest instance has not ended.
 //
-// Errors: ErrNoSchedule; a *[ConflictError] with that instance; a *[VerbError]; a *[SpecError] of
+// Errors: ErrNoSchedule; a *[ConflictError] with that instance; a *[VerbError]; a *[InsertError] of
 // middleware; ErrUnknown where the COMMIT got no answer: look at Schedules, and call again.
 func (a *Admin) RunSchedule(ctx context.Context, name string, options ...VerbOption) (fsm.ID, error) {
 	var fired []store.Inserted

@@ -88,7 +88,7 @@ func TestNoVerbIsForgotten(t *testing.T) {
 	step := fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) { return v.Done(""), nil })
 	e, _ := client(t, func(c *engine.Config) {
 		c.Machines = []fsm.Definition{echoes.Job(echo), olds.Define(step),
-			news.Define(step).From(fsm.Migrate(olds, news, func(s string) (string, error) { return s, nil }, fsm.Steps{"start": "start"}))}
+			news.Define(step).From(fsm.Migrate(olds, news, func(s string) (string, error) { return s, nil }, fsm.StepNames{"start": "start"}))}
 		c.Schedules = []engine.Schedule{engine.Every("pulse", time.Hour, echoes.New("x"))}
 	})
 	require.NoError(t, e.Start(ctx))

@@ -91,12 +91,12 @@ type Applied struct {
 }
 
 // Apply carries the plan out in transactions of up to 200 instances; with Descendants, and of
-// VerbRestart, each instance has a transaction of its own. It skips instances that no longer match.
-// It passes over those that it cannot change (another instance has the key by now, or somebody
-// keeps the row locked for more than 2 s) and reports them at the end. It waits for the end of
-// other faults until ctx ends.
-// Applied counts also where there is an error. Apply may be called again, and does the rest. A plan
-// of VerbReschedule needs the option [At], one of VerbEdit [Changing], one of VerbRewind [ToStep].
+// VerbRestart, each instance has a separate transaction. It skips instances that no longer match.
+// It passes over those that it cannot change (another instance has the key by now, or the row
+// stays locked for more than 2 s) and reports them at the end. It waits for the end of other
+// faults until ctx ends. Applied counts also if there is an error. Apply may be called again, and
+// does the rest. A plan of VerbReschedule needs the option [At], one of VerbEdit [Changing], one
+// of VerbRewind [ToStep].
 //
 // Errors: a *[VerbError]; a *[DuplicateError] and others, joined.
 func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (applied Applied, err error) {
@@ -137,7 +137,7 @@ type bulk struct {
 	errs    []error
 }
 
-// apply changes one batch or, where one instance is in the way of the others, each instance by
+// apply changes one batch or, if one instance is in the way of the others, each instance by
 // itself. Its error ends the whole.
 func (b *bulk) apply(ctx context.Context, ids []int64) error {
 	for n := 1; ; n++ {

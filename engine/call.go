@@ -7,8 +7,8 @@ import (
 	"github.com/gendurable/gendurable/internal/around"
 )
 
-// Call is a call of one of the verbs that insert and signal, as [Middleware.Call] sees it.
-type Call struct {
+// VerbCall is a call of one of the verbs that insert and signal, as [Middleware.Call] sees it.
+type VerbCall struct {
 	Verb    string     // "insert", "insert_many", "get_or_insert", "signal" or "signal_or_insert"
 	Machine string     // of the spec, the first of many; "": a signal
 	Specs   int        // how many
@@ -20,7 +20,7 @@ type Call struct {
 }
 
 // around runs a call within the middleware.
-func (w writer) around(ctx context.Context, describe func() Call, do func(context.Context) ([]fsm.ID, error)) error {
+func (w writer) around(ctx context.Context, describe func() VerbCall, do func(context.Context) ([]fsm.ID, error)) error {
 	if within := w.sender.Once; !within { // a host's transaction has a role of its own, and is over when it is refused something
 		once := do
 		do = func(ctx context.Context) (ids []fsm.ID, err error) {
@@ -53,8 +53,8 @@ func (w writer) around(ctx context.Context, describe func() Call, do func(contex
 	return failed // also where the middleware swallowed it: there is no id to return
 }
 
-func describeInsert(verb string, specs ...fsm.Spec) func() Call {
-	return func() Call { return Call{Verb: verb, Machine: specs[0].Options().Machine, Specs: len(specs)} }
+func describeInsert(verb string, specs ...fsm.Spec) func() VerbCall {
+	return func() VerbCall { return VerbCall{Verb: verb, Machine: specs[0].Options().Machine, Specs: len(specs)} }
 }
 
 func idsOf(done ...Inserted) []fsm.ID {

@@ -18,9 +18,9 @@ type spanKey struct{}
 
 func TestCallMiddlewareSurroundsTheVerbs(t *testing.T) {
 	t.Parallel()
-	var calls []engine.Call
+	var calls []engine.VerbCall
 	e, pool := client(t, func(c *engine.Config) {
-		outer := engine.Middleware{Call: func(ctx context.Context, c *engine.Call, run func(context.Context) error) error {
+		outer := engine.Middleware{Call: func(ctx context.Context, c *engine.VerbCall, run func(context.Context) error) error {
 			err := run(context.WithValue(ctx, spanKey{}, c.Verb))
 			calls = append(calls, *c)
 			return err
@@ -53,7 +53,7 @@ func TestCallMiddlewareSurroundsTheVerbs(t *testing.T) {
 	within, err := e.WithPgx(tx).Insert(ctx, echoes.New("d"))
 	require.NoError(t, err)
 	require.NoError(t, tx.Rollback(ctx))
-	require.Equal(t, []engine.Call{
+	require.Equal(t, []engine.VerbCall{
 		{Verb: "insert", Machine: "echo", Specs: 1, IDs: []fsm.ID{id}},
 		{Verb: "insert", Machine: "echo", Specs: 1},
 		{Verb: "insert_many", Machine: "echo", Specs: 2, IDs: []fsm.ID{many[0].ID, id}},
@@ -68,24 +68,24 @@ func TestCallMiddlewareSurroundsTheVerbs(t *testing.T) {
 func TestCallMiddlewareDecidesAboutErrors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		call func(ctx context.Context, c *engine.Call, run func(context.Context) error) error
+		call func(ctx context.Context, c *engine.VerbCall, run func(context.Context) error) error
 		spec fsm.Spec
 		says string
 	}{
-		"refuses":        {func(context.Context, *engine.Call, func(context.Context) error) error { return errTold }, echoes.New("a"), "as told"},
-		"forgets to run": {func(context.Context, *engine.Call, func(context.Context) error) error { return nil }, echoes.New("a"), "has not run the call"},
-		"runs it twice": {func(ctx context.Context, _ *engine.Call, run func(context.Context) error) error {
+		"refuses":        {func(context.Context, *engine.VerbCall, func(context.Context) error) error { return errTold }, echoes.New("a"), "as told"},
+		"forgets to run": {func(context.Context, *engine.VerbCall, func(context.Context) error) error { return nil }, echoes.New("a"), "has not run the call"},
+		"runs it twice": {func(ctx context.Context, _ *engine.VerbCall, run func(context.Context) error) error {
 			return errors.Join(run(ctx), run(ctx))
 		}, echoes.New("a"), "a second time"},
-		"swallows an error": {func(ctx context.Context, _ *engine.Call, run func(context.Context) error) error {
+		"swallows an error": {func(ctx context.Context, _ *engine.VerbCall, run func(context.Context) error) error {
 			_ = run(ctx)
 			return nil
 		}, echoes.New("a").Key(""), "key"},
-		"adds to a success": {func(ctx context.Context, _ *engine.Call, run func(context.Context) error) error {
+		"adds to a success": {func(ctx context.Context, _ *engine.VerbCall, run func(context.Context) error) error {
 			return errors.Join(run(ctx), errTold)
 		}, echoes.New("a"), "as told"},
-		"passes an error on":  {func(ctx context.Context, _ *engine.Call, run func(context.Context) error) error { return run(ctx) }, echoes.New("a").Key(""), "key"},
-		"passes a success on": {func(ctx context.Context, _ *engine.Call, run func(context.Context) error) error { return run(ctx) }, echoes.New("a"), ""},
+		"passes an error on":  {func(ctx context.Context, _ *engine.VerbCall, run func(context.Context) error) error { return run(ctx) }, echoes.New("a").Key(""), "key"},
+		"passes a success on": {func(ctx context.Context, _ *engine.VerbCall, run func(context.Context) error) error { return run(ctx) }, echoes.New("a"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,7 +119,7 @@ func TestStepMiddlewareSeesTracesAndOutcomes(t *testing.T) {
 			return nil
 		}
 		c.Middleware = []engine.Middleware{{
-			Call: func(ctx context.Context, c *engine.Call, run func(context.Context) error) error {
+			Call: func(ctx context.Context, c *engine.VerbCall, run func(context.Context) error) error {
 				return run(context.WithValue(ctx, spanKey{}, c.Verb))
 			},
 			Step: func(ctx context.Context, _ fsm.Info, run func(context.Context) error) error {

@@ -12,5 +12,5 @@ import (
 type Company struct{ stores *store.Company }
 
 // NewCompany returns a Company for engines with this pool. Without a pool, it is for engines with
-// pools of their own: they share their polls while Citus has their schemas on one node.
+// separate pools: they share their polls while Citus has their schemas on one node.
 func NewCompany(pool *pgxpool.Pool) *Company { return &Company{store.NewCompany(pool)} }

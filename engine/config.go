@@ -87,9 +87,9 @@ type Config struct {
 	// History says what the history keeps of machines whose definition does not say so:
 	// fsm.KeepNothing. Operators' verbs are kept in any case.
 	History fsm.Keep
-	// RetainHistory is how long the history is kept, whatever becomes of its instances: 90 days, at
-	// least one. Whole days go, so up to a day later. The GC of every process removes what is past its
-	// own RetainHistory, so give all the same.
+	// RetainHistory is the time for which the history is kept, also of deleted instances: 90 days, at
+	// least one. Whole days go, so up to a day later. The GC of every process removes what is past
+	// its own RetainHistory, so give all the same.
 	RetainHistory time.Duration
 	// Redact returns what the history keeps of a difference of two states, with fsm.KeepStates: an
 	// RFC 7386 merge patch of at most 8 KiB. It is also given each whole state that the audit of an
@@ -98,12 +98,12 @@ type Config struct {
 	Redact func(machine string, diff json.RawMessage) json.RawMessage
 	// RetainCancelled is how long an instance is kept that was cancelled: as long as RetainFailed.
 	RetainCancelled time.Duration
-	// Archive is called with instances that the GC is about to delete: up to 100 of one queue, each as
-	// Get returns it. If it returns an error, panics, or takes longer than a minute, they stay, the
-	// log says so, and the next sweep tries those of that queue again; other queues go on. It gets
-	// each instance at least once: again where a process dies before it has deleted it, or where
-	// several processes collect at a time. One that an operator's Retry has revived in between goes
-	// on. Nil: the GC deletes without it.
+	// Archive is called with instances that the GC is about to delete: up to 100 of one queue, each
+	// as Get returns it. If it returns an error, panics, or takes longer than a minute, they stay,
+	// the log says so, and the next sweep tries that queue's again; other queues go on. It gets each
+	// instance at least once: again where a process dies before it has deleted it, or where several
+	// processes collect at a time. One that an operator's Retry has revived in between goes on. Nil:
+	// the GC deletes without it.
 	Archive func(ctx context.Context, ended []fsm.RawInstance) error
 	// DrainTimeout is how long Stop lets running steps finish before it cancels their contexts: 30 s.
 	DrainTimeout time.Duration
@@ -135,14 +135,15 @@ type Config struct {
 	Middleware []Middleware
 	// Inject returns what of a context is stored with an instance that is inserted in it, or a signal
 	// that is sent in it, e.g. the trace context of OpenTelemetry's propagator. The engine stores at
-	// most 8 entries of at most 1 KiB and leaves out what it cannot store. Children get that of their
-	// parent's step. Nil stores nothing.
+	// most 8 entries of at most 1 KiB and leaves out what it cannot store. Children get the context
+	// of their parent's step. Nil stores nothing.
 	Inject func(ctx context.Context) map[string]string
 	// Extract puts what Inject has stored with an instance into the context of its steps and handlers.
 	// Nil leaves the context as it is.
 	Extract func(ctx context.Context, stored map[string]string) context.Context
-	// Context returns the context from which those of all steps, handlers and functions of InTx
-	// derive, with what they are to find in it. New calls it once. Nil leaves the context as it is.
+	// Context returns the context from which the contexts of all steps, handlers and functions of
+	// InTx derive, with the values that they are to find in it. New calls it once. Nil leaves the
+	// context as it is.
 	Context func(context.Context) context.Context
 }
 
@@ -193,7 +194,7 @@ func (c Config) WithDefaults() Config {
 		c.Queues[name] = q.withDefaults()
 	}
 	c.Lease = cmp.Or(c.Lease, DefaultLease)
-	// What follows from another field is valid whatever that is: only what was set is blamed.
+	// A default that follows from another field is always valid: only what was set is blamed.
 	c.Heartbeat = cmp.Or(c.Heartbeat, max(shortest, min(DefaultHeartbeat, c.Lease/3)))
 	c.Reap = cmp.Or(c.Reap, max(shortest, min(DefaultReap, c.Lease/2)))
 	c.RetainDone = cmp.Or(c.RetainDone, DefaultRetention)

@@ -12,21 +12,22 @@ import (
 
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
 // StoredDefinition is a version of a machine as the program that declared it last has stored it.
 type StoredDefinition struct {
-	Machine    string    `json:"machine"`
-	Version    int       `json:"version"`
-	Graph      fsm.Graph `json:"graph"`
-	DeclaredAt time.Time `json:"declared_at"` // when a program declared it first
-	UpdatedAt  time.Time `json:"updated_at"`  // when a program declared it otherwise than the one before
+	Machine    string      `json:"machine"`
+	Version    int         `json:"version"`
+	Graph      fsm.Diagram `json:"graph"`
+	DeclaredAt time.Time   `json:"declared_at"` // when a program declared it first
+	UpdatedAt  time.Time   `json:"updated_at"`  // when a program declared it otherwise than the one before
 }
 
 // Definitions lists the machines that programs have declared, by name and version: Start of an
-// engine with queues stores those of its Config. So a program can draw machines that it was not
-// compiled with. A definition stays when no program declares it any more.
+// engine with queues stores the definitions of its Config. So a program can draw machines that it
+// was not compiled with. A definition stays when no program declares it any more.
 func (e *Engine) Definitions(ctx context.Context) ([]StoredDefinition, error) {
 	return e.definitions(ctx, "", 0)
 }
@@ -57,7 +58,7 @@ type Drawing struct {
 	Machine string       `json:"machine"`
 	Version int          `json:"version"`
 	Stored  bool         `json:"stored"` // false: no program has stored a definition; Graph has the steps that instances stand at, without arrows
-	Graph   fsm.Graph    `json:"graph"`
+	Graph   fsm.Diagram  `json:"graph"`
 	Steps   []StepCounts `json:"steps"` // those of the definition, then others that instances stand at
 }
 
@@ -71,7 +72,7 @@ type StepCounts struct {
 // Drawing draws one version of a machine with live counts, which [Engine.Counts] makes. Version 0
 // is the newest that is stored or has instances.
 //
-// Errors: those of Counts; a *[QueryError]; ErrNotFound where nothing is known of the machine.
+// Errors: the errors of Counts; a *[QueryError]; ErrNotFound if nothing is known of the machine.
 func (e *Engine) Drawing(ctx context.Context, machine string, version int, o CountsOptions) (Drawing, error) {
 	if err := checkName(machine, fsm.MaxNameBytes); err != nil {
 		return Drawing{}, badQuery("Machine", "%w", err)
@@ -105,7 +106,7 @@ func (e *Engine) Drawing(ctx context.Context, machine string, version int, o Cou
 // Draw draws one version of a machine from what [Engine.Definitions] and [Engine.Counts] have
 // returned, which may be of other machines, too.
 func Draw(machine string, version int, stored []StoredDefinition, counts []Count) Drawing {
-	d := Drawing{Machine: machine, Version: version, Graph: fsm.Graph{Machine: machine, Version: version}, Steps: []StepCounts{}}
+	d := Drawing{Machine: machine, Version: version, Graph: fsm.Diagram{Machine: machine, Version: version}, Steps: []StepCounts{}}
 	for _, s := range stored {
 		if s.Machine == machine && s.Version == version {
 			d.Stored, d.Graph = true, s.Graph
@@ -126,7 +127,7 @@ func Draw(machine string, version int, stored []StoredDefinition, counts []Count
 		}
 		if _, known := at[c.Step]; !known {
 			add(c.Step, false)
-			d.Graph.Steps = append(d.Graph.Steps, fsm.GraphStep{Name: c.Step})
+			d.Graph.Steps = append(d.Graph.Steps, fsm.DiagramStep{Name: c.Step})
 		}
 		d.Steps[at[c.Step]].Counts[c.Status] += c.Count
 	}
@@ -153,9 +154,9 @@ func (e *Engine) Warnings() []fsm.Warning { return slices.Clone(e.warnings) }
 // warned returns the warnings of all machines, and logs them.
 func (c Config) warned() (all []fsm.Warning) {
 	for _, d := range c.Machines {
-		g := fsm.GraphOf(d)
+		g := fsm.DiagramOf(d)
 		found := g.Warnings()
-		queue := d.Erase().Queue
+		queue := hidden.Machine(d).Queue
 		if _, served := c.Queues[queue]; !served && len(c.Queues) > 0 {
 			found = append(found, fsm.Warning{Machine: g.Machine, Version: g.Version, Kind: fsm.WarningUnserved, Queue: queue})
 		}
@@ -169,11 +170,11 @@ func (c Config) warned() (all []fsm.Warning) {
 }
 
 // storeDefinitions stores the machines of the Config, and returns which machines are noted as
-// recorded. Who holds one of the rows keeps nothing but that row from being stored.
+// recorded. A lock on one of the rows keeps only that row from being stored.
 func (e *Engine) storeDefinitions(ctx context.Context) (recorded []string, err error) {
 	var list []store.Definition
 	for _, d := range e.config.Machines {
-		g := fsm.GraphOf(d)
+		g := fsm.DiagramOf(d)
 		text, err := json.Marshal(g)
 		if err != nil {
 			return nil, fmt.Errorf("store the definition of %s/%d: %w", g.Machine, g.Version, err)

@@ -66,7 +66,7 @@ func TestDefinitionsAreStored(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	first := list[0]
-	require.Equal(t, fsm.Graph{Machine: "m", Version: 1, Initial: "start", Steps: []fsm.GraphStep{{Name: "start", To: []string{"a"}}, {Name: "a"}}}, first.Graph)
+	require.Equal(t, fsm.Diagram{Machine: "m", Version: 1, Initial: "start", Steps: []fsm.DiagramStep{{Name: "start", To: []string{"a"}}, {Name: "a"}}}, first.Graph)
 
 	working(t, pool, declares("a"))
 	list, err = console.Definitions(ctx)

@@ -7,9 +7,9 @@ import (
 	"fmt"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/signal"
 )
 
 // AtVisit is an option of Edit and Rewind. The verb applies only at this visit: at the state that
@@ -21,25 +21,25 @@ func AtVisit(n int64) VerbOption { return func(o *order) { o.visit = &n } }
 // done anew. An instance whose children join at this visit refuses it.
 func NewKeys() VerbOption { return func(o *order) { o.NewKeys = true } }
 
-// Changing is an option of a plan of VerbEdit, which needs it, or of VerbRewind: what becomes of
-// the state of each instance of the plan.
+// Changing is an option of a plan of VerbEdit, which needs it, or of VerbRewind: the change of the
+// state of each instance of the plan.
 func Changing(change fsm.Change) VerbOption { return func(o *order) { o.change = &change } }
 
 // ToStep is an option of a plan of VerbRewind, which needs it: where all instances of the plan go
 // on.
 func ToStep(name string) VerbOption { return func(o *order) { o.to = &name } }
 
-// Edit changes the state of an instance that has not ended as done and of which no step executes: a
-// compare-and-set. It reads the state, changes the copy, without a lock, and stores it if visit and
-// state are still those of the copy; else, and where the instance is claimed just now, it is a
+// Edit changes the state of an instance that has not ended as done and of which no step executes:
+// a compare-and-set. It reads the state, changes the copy, without a lock, and stores it if visit
+// and state still equal the copy's; else, and if the instance is claimed just now, it returns a
 // *[ConflictError]. The audit has the state before and after, up to 8 KiB of each.
 //
 //	cheaper := Checkout.Change(func(o *Order) error { o.Cents = 4000; return nil })
 //	_, err := eng.Admin().Edit(ctx, id, cheaper)
 //
 // All else stays: step, visit and with it the idempotency keys (see [NewKeys]), correlation and
-// partition key, what it awaits, its children, its deadlines. What is parked stays parked, and what
-// has failed stays failed until Retry. To keep a runnable instance from being claimed meanwhile,
+// partition key, what it awaits, its children, its deadlines. A parked instance stays parked, and
+// a failed one stays failed until Retry. To keep a runnable instance from being claimed meanwhile,
 // pause it first.
 //
 // The error of a [fsm.Change] is returned, as part of a *[VerbError], and nothing is changed.
@@ -55,8 +55,8 @@ func (a *Admin) Edit(ctx context.Context, t fsm.Target, change fsm.Change, optio
 // It is a progress to that step: the visit moves, so that the idempotency keys are new, and
 // attempts and crashes count from 0. The instance is runnable at once, unless it is paused. It
 // awaits nothing any more; the signals in its inbox stay. Children that it waited for go on, and
-// join nothing any more: cancel them first, if they should not. Its deadline and both keys stay.
-// What had failed runs again as after Retry.
+// join nothing any more: cancel them first, if they should not. Its deadline and both keys stay. A
+// failed instance runs again as after Retry.
 //
 // Errors: also a *[DuplicateError] where the instance had failed and another one has its key by
 // now.
@@ -66,15 +66,10 @@ func (a *Admin) Rewind(ctx context.Context, t fsm.Target, step string, change fs
 
 func (a *Admin) edit(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (changed Changed, err error) {
 	defer a.engine.explain(ctx, toOperate, &err)
-	o, err := newOrder(ctx, verb, options)
+	o, address, err := orderOf(ctx, t, verb, options)
 	if err != nil {
 		return Changed{}, err
 	}
-	address, err := signal.Resolve(t)
-	if err != nil {
-		return Changed{}, fmt.Errorf("%w: %w", ErrNotFound, err)
-	}
-	o.Key = address.Key
 	row, err := a.engine.get(ctx, address)
 	if err != nil {
 		return Changed{}, err
@@ -116,7 +111,7 @@ func (a *Admin) prepare(ctx context.Context, o *order, row fsm.RawInstance) (sto
 	if o.change == nil {
 		return e, nil
 	}
-	state, err := o.change.Apply(a.engine.env, row)
+	state, err := hidden.Change(*o.change, a.engine.env, row)
 	if err != nil {
 		return e, &VerbError{verb, "change", err}
 	}
@@ -149,7 +144,7 @@ func (a *Admin) earlier(ctx context.Context, o *order, row fsm.RawInstance) erro
 	graph, known := o.graphs[name]
 	if !known {
 		for _, d := range a.engine.config.Machines {
-			if g := fsm.GraphOf(d); g.Machine == row.Machine && g.Version == row.Version {
+			if g := fsm.DiagramOf(d); g.Machine == row.Machine && g.Version == row.Version {
 				graph, known = g, true
 			}
 		}
@@ -198,7 +193,7 @@ func (o *order) checkEdit() error {
 			return &VerbError{verb, "step", err}
 		}
 	}
-	o.graphs = map[string]fsm.Graph{}
+	o.graphs = map[string]fsm.Diagram{}
 	return nil
 }
 

@@ -134,10 +134,10 @@ func (e *Engine) workerConfig() worker.Config {
 }
 
 // Start checks the way to Postgres and the schema, stores the definitions of its machines and
-// Config.Schedules, and starts working. It stores a schedule later, and logs so, that has changed
-// and that somebody keeps locked; such a definition the next Start stores. ctx bounds
-// the start only. A client need not be started; Start only checks and stores there. After an
-// ErrSchema, the end of the context or an error of Postgres Start may be called again.
+// Config.Schedules, and starts working. A changed schedule whose row stays locked it stores later,
+// and logs so; such a definition the next Start stores. ctx bounds the start only. A client need
+// not be started; Start only checks and stores there. After an ErrSchema, the end of the context
+// or an error of Postgres Start may be called again.
 //
 // Errors: ErrPooler, ErrRights, ErrSchema, ErrStarted, ErrStopped.
 func (e *Engine) Start(ctx context.Context) (err error) {
@@ -182,7 +182,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 		if e.worker == nil || !repeatable(err) || ctx.Err() != nil {
 			return err
 		}
-		// Somebody holds a row that has changed, or this is a standby: what does not need it goes on.
+		// A row that has changed is locked, or this is a standby: work that does not need it goes on.
 		e.config.Logger.LogAttrs(ctx, slog.LevelWarn, "cannot store definitions and schedules yet, trying again", slog.Any("error", err))
 		e.unstored.Store(true)
 	}
@@ -193,8 +193,8 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// storeDeclared stores what the Config declares: schedules as of a time, by Postgres' clock where
-// it is zero, and of an engine with queues its definitions, and which of them are recorded. What
+// storeDeclared stores what the Config declares: schedules as of a time, by Postgres' clock if it
+// is zero, and of an engine with queues its definitions, and which of them are recorded. What
 // cannot be stored keeps nothing else from being stored.
 func (e *Engine) storeDeclared(ctx context.Context, at time.Time) error {
 	schedules := e.storeSchedules(ctx, at)
@@ -254,11 +254,11 @@ func (e *Engine) Stop(ctx context.Context) error {
 	return nil
 }
 
-// flushTime is what Run allows for the commits that follow the last step.
+// flushTime is the time that Run allows for the commits that follow the last step.
 const flushTime = 10 * time.Second
 
-// Run starts the engine, waits until ctx ends, and stops it with a context of its own. A main calls
-// it. It returns nil after an orderly stop, also where ctx ended before the start was through.
+// Run starts the engine, waits until ctx ends, and stops it with a new context. A main calls it.
+// It returns nil after an orderly stop, also where ctx ended before the start was through.
 func (e *Engine) Run(ctx context.Context) error {
 	if err := e.Start(ctx); err != nil {
 		if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
@@ -297,7 +297,7 @@ func (e *Engine) nudge(queues ...string) {
 
 type engineKey struct{}
 
-// stepContext is the context from which those of steps derive.
+// stepContext is the context from which the contexts of steps derive.
 func (e *Engine) stepContext(ctx context.Context) context.Context {
 	ctx = context.WithValue(ctx, engineKey{}, e)
 	if e.config.Context == nil {

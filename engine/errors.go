@@ -39,7 +39,7 @@ var (
 	ErrConflict = errors.New("gendurable: conflict")
 	// ErrUseRestart is returned by [Admin.Retry] and [Admin.Rewind], within a *[ConflictError], when
 	// an instance belongs to a graph, and only [Admin.Restart] lets that go on: a node; a root at the
-	// join of nodes that have failed; what works for a node that has failed.
+	// join of nodes that have failed; an instance that works for a node that has failed.
 	ErrUseRestart = store.ErrUseRestart
 	// ErrLive is returned by [Tx.RequireEnded], as a *[LiveError], when an instance has not ended, and
 	// so by the delete of an entity that a machine drives.
@@ -129,19 +129,19 @@ func (e *VerbError) Error() string {
 // Unwrap returns what is wrong.
 func (e *VerbError) Unwrap() error { return e.Err }
 
-// SpecError says what is wrong with a spec. Nothing of the whole call was inserted.
-type SpecError struct {
+// InsertError says what is wrong with a spec. Nothing of the whole call was inserted.
+type InsertError struct {
 	Index int    // in InsertMany; else 0
 	Field string // as of fsm.SpecError, or "middleware" if one refused the spec
 	Err   error
 }
 
-func (e *SpecError) Error() string {
+func (e *InsertError) Error() string {
 	return fmt.Sprintf("gendurable: spec %d: %s: %v", e.Index, e.Field, e.Err)
 }
 
 // Unwrap returns what is wrong, e.g. an ErrTooLarge.
-func (e *SpecError) Unwrap() error { return e.Err }
+func (e *InsertError) Unwrap() error { return e.Err }
 
 // ConfigError says what is wrong with one field of Config.
 type ConfigError struct {

@@ -45,7 +45,7 @@ func ExampleEngine_InsertMany() {
 	fmt.Println(err)
 
 	_, err = shop.eng.InsertMany(ctx, []fsm.Spec{checkout.New(order{ID: 3}), checkout.New(order{ID: 4}).Priority(1 << 20)})
-	if wrong, ok := errors.AsType[*engine.SpecError](err); ok {
+	if wrong, ok := errors.AsType[*engine.InsertError](err); ok {
 		fmt.Println("nothing inserted:", wrong.Index, wrong.Field)
 	}
 	// Output:

@@ -29,7 +29,7 @@ func inTwo(c *engine.Config) {
 			return tariff{}, fmt.Errorf("a fare of %d", cents)
 		}
 		return tariff{cents, "EUR"}, nil
-	}, fsm.Steps{"start": "start"})))
+	}, fsm.StepNames{"start": "start"})))
 }
 
 // A plan converts all that waits in memory first, and changes nothing: what cannot be converted is

@@ -120,7 +120,7 @@ func instant(field string, t time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// labels as JSON; "" where there are none.
+// labels as JSON; "" if there are none.
 func labels(of map[string]string) (string, error) {
 	if len(of) == 0 {
 		return "", nil

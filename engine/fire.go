@@ -55,9 +55,9 @@ func (e *Engine) storeSchedules(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// fireDue fires what is due at a time, by Postgres' clock where it is zero, and returns when to
-// look again. A schedule that cannot be fired holds up no other. Then it stores what Start could
-// not store.
+// fireDue fires the schedules that are due at a time, by Postgres' clock if it is zero, and
+// returns when to look again. A schedule that cannot be fired holds up no other. Then it stores
+// what Start could not store.
 func (e *Engine) fireDue(ctx context.Context, at time.Time, told func(worker.FireEvent)) (wait time.Duration, err error) {
 	wait, err = e.fireAll(ctx, at, told)
 	if e.unstored.Load() {
@@ -122,7 +122,7 @@ func (e *Engine) fire(ctx context.Context, name string, at time.Time, told func(
 	return len(fired) > 0, nil
 }
 
-// firing is what becomes of the occurrences of a schedule that are due.
+// firing is the fate of the due occurrences of a schedule.
 type firing struct {
 	store.Firing
 	missed, skipped int           // of those that are not fired, why
@@ -162,8 +162,8 @@ func (e *Engine) firing(ctx context.Context, due *store.Due) (f firing, err erro
 	return f, nil
 }
 
-// occurrences are those to be fired now, oldest first, what comes next, and how many were dropped,
-// at least.
+// occurrences has the ones to fire now, oldest first, the next one, and how many were dropped, at
+// least.
 func (t timing) occurrences(due *store.Due) (list []time.Time, next time.Time, dropped int) {
 	list, cut := t.expression.Within(due.Next.Add(-time.Nanosecond), due.Now, t.zone, MaxCatchUp) // the stored next one is due itself
 	if cut {
@@ -218,7 +218,7 @@ func jitter(key string, most time.Duration) time.Duration {
 	return time.Duration(n%uint64(most.Microseconds()+1)) * time.Microsecond //nolint:gosec // at most a day
 }
 
-// guard runs a function that calls the host's code on a goroutine of its own, which runtime.Goexit
+// guard runs a function that calls the host's code on a separate goroutine, which runtime.Goexit
 // may end. The error that it returns has only the text of f's error: it goes through the engine's
 // loops, where methods of the host's error could panic.
 func guard(f func() error) error {
@@ -237,7 +237,7 @@ func guardCaller(f func() error) error {
 // errNobodys is in no error. To look for it is to look at all of them.
 var errNobodys = errors.New("nobody's")
 
-// guarded runs f on a goroutine of its own, and there looks at the error that f returns.
+// guarded runs f on a separate goroutine, and there looks at the error that f returns.
 func guarded(f func() error, look func(error) error) error {
 	over := make(chan error, 1)
 	go func() {

@@ -146,9 +146,9 @@ func (r Rate) fault() error {
 type GateStatus struct {
 	Gate
 
-	// Taken is how many places are taken, those of all values of the label together. A place is taken
-	// from the claim to its end; at a gate with Run, from the first claim to the instance's end. A
-	// gate that has only rates has no places.
+	// Taken is the number of places that are taken, by all values of the label together. A place is
+	// taken from the claim to its end; at a gate with Run, from the first claim to the instance's
+	// end. A gate that has only rates has no places.
 	Taken int `json:"taken"`
 	// Values is the number of values of the label of which a place is taken; of a gate without a label
 	// it is 1 if any place is taken.
@@ -195,10 +195,10 @@ func gateOf(r *store.Gate) Gate {
 // SetGate stores a gate, or changes the one of that name, and reports whether that changed
 // anything. Each process obeys with its next poll, within a second.
 //
-// If a rate changes, what is owed by the one before counts for one Burst at most.
+// If a rate changes, a debt of the old one counts for one Burst at most.
 //
-// Of a new gate, what executes already takes no place. If Places is lowered, what executes goes on,
-// and none begins before fewer than Places execute. If it is raised, more begin.
+// Instances that execute already take no place at a new gate. If Places is lowered, executing
+// instances go on, and none begins before fewer than Places execute. If it is raised, more begin.
 //
 // The bound is of claims, each of which ends when its outcome is durable, or its lease has expired.
 // A process that stalls past its lease may still run code of a claim that it has lost; only a

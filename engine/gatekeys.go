@@ -24,7 +24,7 @@ const (
 // GateForGood is the ClosedUntil of a [GateKey] that only OpenGate opens.
 var GateForGood = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// GateKey is what is special about one key of a gate.
+// GateKey has the settings of one key of a gate.
 type GateKey struct {
 	Key string `json:"key"` // such as per-customer/acme; of all values together the gate's name
 	// Weight is how many turns the key gets where others get one: 1 unless SetGateWeight has set it.
@@ -36,9 +36,9 @@ type GateKey struct {
 }
 
 // CloseGate lets none begin behind a key of a gate before a time, or before OpenGate if that is
-// zero, and reports whether that changed anything. What executes goes on. The key of one value of
-// the gate's label is the name of the gate, a slash and the value, such as per-customer/acme; the
-// name alone closes the gate for all. A second CloseGate replaces the time of the first.
+// zero, and reports whether that changed anything. Executing instances go on. The key of one value
+// of the gate's label is the name of the gate, a slash and the value, such as per-customer/acme;
+// the name alone closes the gate for all. A second CloseGate replaces the time of the first.
 //
 // Each process obeys with its next claim. Errors: ErrNotFound if there is no such gate; else as
 // those of SetGate.
@@ -104,7 +104,7 @@ func (a *Admin) changeKey(ctx context.Context, verb Verb, key string, options []
 	return changed, err
 }
 
-// gateKey checks a key, and shortens its value as that of an instance's label is shortened.
+// gateKey checks a key, and shortens its value like the label of an instance.
 func gateKey(key string) (string, error) {
 	name, value, some := strings.Cut(key, "/")
 	if err := checkGateName(name); err != nil {

@@ -17,7 +17,7 @@ import (
 type (
 	// Activity is what an engine is doing, as far as it knows without asking the database.
 	Activity = worker.Activity
-	// QueueActivity is what this process has claimed of one queue.
+	// QueueActivity has this process' claims of one queue.
 	QueueActivity = worker.QueueActivity
 	// Failing is work with the database that has not succeeded since it failed.
 	Failing = worker.Failing
@@ -41,8 +41,8 @@ type Health struct {
 	State   State          `json:"state"`
 	// Database reports whether the database answered within [HealthTimeout].
 	Database bool `json:"database"`
-	// Schema says how the schema compares with what this program needs; "" where the database did not
-	// say.
+	// Schema compares the schema with the one that this program needs; "" if the database did not
+	// answer.
 	Schema migrations.State `json:"schema,omitempty"`
 	Activity
 	// Err is the error of the database; nil where Database and Schema are as they should be.
@@ -59,8 +59,8 @@ func (e *Engine) Activity() Activity {
 }
 
 // Health asks the database, within [HealthTimeout], and looks at what the engine does. An engine
-// that is not healthy is no error: the only error is the cause of ctx's end, with what is known by
-// then.
+// that is not healthy is no error: the only error is the cause of ctx's end, with the part that is
+// known by then.
 func (e *Engine) Health(ctx context.Context) (Health, error) {
 	asked := time.Now()
 	timed, cancel := context.WithTimeout(ctx, HealthTimeout)

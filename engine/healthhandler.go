@@ -49,7 +49,7 @@ type probe struct {
 	at     time.Time
 }
 
-// health asks anew unless that was just done. It asks for all callers, with a context of its own: a
+// health asks anew unless that was just done. It asks for all callers, with its own context: a
 // caller who goes away cancels nothing.
 func (p *probe) health(ctx context.Context) Health {
 	p.mu.Lock()

@@ -73,8 +73,8 @@ func (e *Engine) History(ctx context.Context, of fsm.Target) iter.Seq2[Transitio
 
 // HistoryBack is [Engine.History], newest first. It reads Diff, Before and After of the newest
 // transitions, as long as they have no more bytes together than documents says; 0: of all. Of the
-// others it says in LeftOut how large they are. Where there is no row about an id, it yields
-// nothing, and does not look whether there is an instance.
+// others it says in LeftOut how large they are. Without a row about an id it yields nothing, and
+// does not look whether there is an instance.
 //
 // Errors: ErrNotFound if no instance occupies the key.
 func (e *Engine) HistoryBack(ctx context.Context, of fsm.Target, documents int64) iter.Seq2[Transition, error] {
@@ -97,7 +97,7 @@ func (e *Engine) HistoryBack(ctx context.Context, of fsm.Target, documents int64
 }
 
 // happened yields the history of an instance in the order in which read has it. exists asks for an
-// error where there is neither a row nor the instance.
+// error if there is neither a row nor the instance.
 func (e *Engine) happened(ctx context.Context, of fsm.Target, size int, exists bool, read timelineRead) iter.Seq2[Transition, error] {
 	return func(yield func(Transition, error) bool) {
 		id, err := e.historyOf(ctx, of)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
@@ -24,8 +25,8 @@ type writer struct {
 	wake   func(queues ...string) // told where something became runnable
 }
 
-// Inserted says what became of a spec. ID is the new instance or, where one of the others is set,
-// the instance that was there.
+// Inserted says what became of a spec. ID is the new instance or, if one of the others is set, the
+// instance that was there.
 type Inserted struct {
 	ID        fsm.ID `json:"id"`
 	Duplicate bool   `json:"duplicate"` // nothing was inserted: ID occupies the key or has the window
@@ -47,7 +48,7 @@ type Inserted struct {
 // [fsm.Spec.Debounce]) may replace an instance that waits. Then the id is that instance's.
 //
 // Errors: a *[DuplicateError] if its key is occupied; a *[ThrottledError] if its window is taken; a
-// *[SpecError] if the spec is wrong, which wraps ErrTooLarge for a state over the limit.
+// *[InsertError] if the spec is wrong, which wraps ErrTooLarge for a state over the limit.
 func (w writer) Insert(ctx context.Context, spec fsm.Spec) (id fsm.ID, err error) {
 	err = w.around(ctx, describeInsert("insert", spec), func(ctx context.Context) ([]fsm.ID, error) {
 		var err error
@@ -79,7 +80,7 @@ func (w writer) insertOne(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
 // transaction. It returns what became of each, in input order. An occupied key is no error but a
 // Duplicate, and a window that is taken a Throttled; of two equal keys the first wins, unless the
 // policy of the second says otherwise. A wrong spec, or one too many, refuses the whole call with a
-// *[SpecError] before anything is sent.
+// *[InsertError] before anything is sent.
 func (w writer) InsertMany(ctx context.Context, specs []fsm.Spec) (done []Inserted, err error) {
 	if len(specs) == 0 {
 		return nil, nil
@@ -101,7 +102,7 @@ func (w writer) insertAll(ctx context.Context, specs []fsm.Spec) ([]Inserted, er
 			return nil, err
 		}
 		if size += erased[i].Bytes(); size > w.engine.env.Limits.OutcomeBytes {
-			return nil, &SpecError{Index: i, Field: "state", Err: fmt.Errorf("over %d bytes together with those before it: %w",
+			return nil, &InsertError{Index: i, Field: "state", Err: fmt.Errorf("over %d bytes together with those before it: %w",
 				w.engine.env.Limits.OutcomeBytes, ErrTooLarge)}
 		}
 	}
@@ -111,7 +112,7 @@ func (w writer) insertAll(ctx context.Context, specs []fsm.Spec) ([]Inserted, er
 // GetOrInsert inserts an instance unless its key is occupied, and says which. The spec needs a key,
 // in any scope but fsm.ScopeNone.
 //
-// Errors: a *[SpecError] if the spec is wrong.
+// Errors: a *[InsertError] if the spec is wrong.
 func (w writer) GetOrInsert(ctx context.Context, spec fsm.Spec) (done Inserted, err error) {
 	err = w.around(ctx, describeInsert("get_or_insert", spec), func(ctx context.Context) ([]fsm.ID, error) {
 		var err error
@@ -140,9 +141,9 @@ func (w writer) getOrInsert(ctx context.Context, spec fsm.Spec) (Inserted, error
 func addressed(spec *step.Spec) error {
 	switch {
 	case spec.Key == "":
-		return &SpecError{Field: "key", Err: errors.New("none: it is what finds the instance")}
+		return &InsertError{Field: "key", Err: errors.New("none: it is what finds the instance")}
 	case spec.Scope == step.ScopeNone:
-		return &SpecError{Field: "scope", Err: errors.New("ScopeNone: such a key is never occupied")}
+		return &InsertError{Field: "scope", Err: errors.New("ScopeNone: such a key is never occupied")}
 	}
 	return nil
 }
@@ -151,11 +152,11 @@ func addressed(spec *step.Spec) error {
 func (w writer) erase(ctx context.Context, i int, spec fsm.Spec) (*step.Spec, error) {
 	spec, err := w.engine.insertMiddleware(ctx, spec)
 	if err != nil {
-		return nil, &SpecError{Index: i, Field: "middleware", Err: err}
+		return nil, &InsertError{Index: i, Field: "middleware", Err: err}
 	}
-	erased, err := spec.Erase(w.engine.env)
+	erased, err := hidden.Spec(spec, w.engine.env)
 	if wrong, ok := errors.AsType[*fsm.SpecError](err); ok {
-		return nil, &SpecError{Index: i, Field: wrong.Field, Err: wrong.Err}
+		return nil, &InsertError{Index: i, Field: wrong.Field, Err: wrong.Err}
 	}
 	if err != nil {
 		return nil, err
@@ -198,7 +199,7 @@ func cancelling(ctx context.Context, specs []*step.Spec) (store.By, error) {
 	return o.By, err
 }
 
-// insertRows inserts in a transaction of its own.
+// insertRows inserts in a new transaction.
 func (e *Engine) insertRows(ctx context.Context, specs []*step.Spec, by store.By) (done []store.Inserted, effects store.Effects, err error) {
 	if slices.ContainsFunc(specs, (*step.Spec).Ruled) {
 		defer e.explain(ctx, slices.Concat(toWrite, toRule), &err)

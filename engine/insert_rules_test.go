@@ -137,7 +137,7 @@ func TestSignalOrInsertTakesNoRules(t *testing.T) {
 		"conflict": ticket.New("a").Key("k").OnConflict(fsm.ConflictNewest), "window": ticket.New("a").Key("k").OncePer("w", time.Hour),
 	} {
 		_, err := e.SignalOrInsert(t.Context(), spec, paid.With(1))
-		wrong, ok := errors.AsType[*engine.SpecError](err)
+		wrong, ok := errors.AsType[*engine.InsertError](err)
 		require.True(t, ok, err)
 		require.Equal(t, field, wrong.Field)
 	}

@@ -68,7 +68,7 @@ func TestGetOrInsert(t *testing.T) {
 
 	for field, spec := range map[string]fsm.Spec{"key": echoes.New("a"), "scope": echoes.New("a").Key("k").Scope(fsm.ScopeNone)} {
 		_, err := e.GetOrInsert(t.Context(), spec)
-		wrong, ok := errors.AsType[*engine.SpecError](err)
+		wrong, ok := errors.AsType[*engine.InsertError](err)
 		require.True(t, ok, err)
 		require.Equal(t, field, wrong.Field)
 	}
@@ -122,7 +122,7 @@ func TestInsertOfTooMuch(t *testing.T) {
 	_, err := e.InsertMany(t.Context(), []fsm.Spec{spec, spec})
 	require.NoError(t, err)
 	_, err = e.InsertMany(t.Context(), []fsm.Spec{spec, spec, spec})
-	var wrong *engine.SpecError
+	var wrong *engine.InsertError
 	require.ErrorAs(t, err, &wrong)
 	require.Equal(t, 2, wrong.Index)
 	require.ErrorIs(t, err, engine.ErrTooLarge)
@@ -170,7 +170,7 @@ func TestInsertOfWhatIsWrong(t *testing.T) {
 		_, many := e.InsertMany(t.Context(), []fsm.Spec{good, good, c.spec, good})
 		_, found := e.GetOrInsert(t.Context(), c.spec)
 		for index, err := range map[int]error{0: one, 2: many, -1: found} {
-			wrong, ok := errors.AsType[*engine.SpecError](err)
+			wrong, ok := errors.AsType[*engine.InsertError](err)
 			require.True(t, ok, "%s: %v", name, err)
 			require.Equal(t, c.field, wrong.Field, name)
 			require.Equal(t, max(index, 0), wrong.Index, name)
@@ -251,7 +251,7 @@ func TestAStepThatTheMachineLacksIsRefusedWhereItIsKnown(t *testing.T) {
 	_, one := e.Insert(t.Context(), ticket.New("a").Step(nowhere))
 	_, many := e.InsertMany(t.Context(), []fsm.Spec{ticket.New("a").Step("issue"), ticket.New("a").Step(nowhere)})
 	for index, err := range []error{one, many} {
-		wrong, ok := errors.AsType[*engine.SpecError](err)
+		wrong, ok := errors.AsType[*engine.InsertError](err)
 		require.True(t, ok, err)
 		require.Equal(t, "step", wrong.Field)
 		require.Equal(t, index, wrong.Index)

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -28,34 +29,28 @@ import (
 //
 // Use tx in f only, and not after f's return. Such transactions may take all but one of the pool's
 // connections at a time.
-func InTx(f func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error)) fsm.Outcome { return inTx(f) }
-
-type inTx func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error)
-
-// Erase is for the engine's packages and carries no promise of compatibility.
-func (f inTx) Erase(of *step.Claim) (*step.Commit, error) {
-	if f == nil {
-		return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("InTx of a nil function")}
-	}
-	return &step.Commit{Within: func(ctx context.Context, tx any) (*step.Commit, error) {
-		native, ok := tx.(pgx.Tx)
-		if !ok {
-			return nil, fmt.Errorf("the transaction is a %T, want a pgx.Tx", tx)
+func InTx(f func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error)) fsm.Outcome {
+	return hidden.Outcome(func(of *step.Claim) (*step.Commit, error) {
+		if f == nil {
+			return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("InTx of a nil function")}
 		}
-		out, err := f(ctx, native)
-		switch out.(type) {
-		case nil:
-			if err == nil {
-				err = &fsm.OutcomeError{Field: "outcome", Err: errors.New("nil, without an error")}
+		return &step.Commit{Within: func(ctx context.Context, tx any) (*step.Commit, error) {
+			native, ok := tx.(pgx.Tx)
+			if !ok {
+				return nil, fmt.Errorf("the transaction is a %T, want a pgx.Tx", tx)
 			}
-		case inTx:
-			if err == nil {
-				err = &fsm.OutcomeError{Field: "outcome", Err: errors.New("InTx inside of InTx")}
+			out, err := f(ctx, native)
+			switch {
+			case err != nil:
+				return nil, err
+			case out == nil:
+				return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("nil, without an error")}
 			}
-		}
-		if err != nil {
-			return nil, err
-		}
-		return out.Erase(of)
-	}}, nil
+			commit, err := hidden.Commit(out, of)
+			if err == nil && commit.Within != nil {
+				return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("InTx inside of InTx")}
+			}
+			return commit, err
+		}}, nil
+	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
@@ -226,7 +227,7 @@ func TestInTxIsEndedByTheEngine(t *testing.T) {
 
 func TestInTxOfNothing(t *testing.T) {
 	t.Parallel()
-	_, err := engine.InTx(nil).Erase(nil)
+	_, err := hidden.Commit(engine.InTx(nil), nil)
 	wrong, ok := errors.AsType[*fsm.OutcomeError](err)
 	require.True(t, ok)
 	require.Equal(t, "outcome", wrong.Field)

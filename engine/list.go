@@ -98,7 +98,7 @@ func CursorAt(q Query, next string, instance fsm.ID) (string, error) {
 }
 
 // All yields all instances that a query selects, as [Engine.List] pages through them. Limit is the
-// size of a page, 200 unless given; After is where it begins. An error ends the sequence, and comes
+// size of a page, 200 unless given; After is its beginning. An error ends the sequence, and comes
 // with the zero instance; so does the end of ctx, with its cause.
 //
 //	failed := engine.Query{Filter: engine.Filter{Status: []fsm.Status{fsm.StatusFailed}}}

@@ -12,7 +12,7 @@ import (
 // MaxLoad is how many waiting instances of a queue [Admin.Load] counts.
 const MaxLoad = 10_000
 
-// Load says what waits and what executes, and who works.
+// Load has the waiting and executing instances, and the workers.
 type Load struct {
 	At      time.Time    `json:"at"`      // the server's clock
 	Queues  []QueueLoad  `json:"queues"`  // of which anything is known, by name
@@ -41,10 +41,10 @@ type WorkerLoad struct {
 	Slots     int   `json:"slots"`     // how many it can execute at once, in all of its queues
 }
 
-// Load returns the load of all queues and workers. It finds what is due and delayed by the indexes
-// that the claims use, up to MaxLoad instances of each queue, so it reads no whole table; what
-// executes is exact. It is one statement. It does not see what is parked or has ended, nor what an
-// operator has paused: [Engine.Counts] does.
+// Load returns the load of all queues and workers. It finds due and delayed instances by the
+// indexes that the claims use, up to MaxLoad of each queue, so it reads no whole table; the number
+// of executing ones is exact. It is one statement. It does not see what is parked or has ended,
+// nor what an operator has paused: [Engine.Counts] does.
 func (a *Admin) Load(ctx context.Context) (load Load, err error) {
 	defer a.engine.explain(ctx, toRead("gen_durable", "workers", "paused_queues"), &err)
 	var seen store.Traffic

@@ -12,7 +12,7 @@ import (
 // changes nothing.
 type Middleware struct {
 	// Insert returns the spec to go on with. It runs in the caller's goroutine, before validation; the
-	// first of a list runs first. Its error refuses the whole call, as a *[SpecError] of the field
+	// first of a list runs first. Its error refuses the whole call, as a *[InsertError] of the field
 	// "middleware". The engine calls it for the children of a step as well, one by one, with the
 	// step's context, in which fsm.InfoFrom names the parent; there its error is the step's, as a
 	// *fsm.OutcomeError.
@@ -23,7 +23,7 @@ type Middleware struct {
 	// caller's goroutine, with the fields above and the statements inside; the first of a list is the
 	// outermost. It calls run once, with a context that derives from its own and from which Inject is
 	// taken, and returns run's error, or another. The children of a step do not go through it.
-	Call func(ctx context.Context, c *Call, run func(context.Context) error) error
+	Call func(ctx context.Context, c *VerbCall, run func(context.Context) error) error
 	// Step surrounds the execution of a step; the first of a list is the outermost. It calls run
 	// once, with a context that derives from its own, and returns run's error, or another. If it
 	// returns an error, the step fails and its handler is called, even if Step has not called run.
@@ -58,7 +58,7 @@ func (e *Engine) signalMiddleware(ctx context.Context, to fsm.Target, message fs
 	return message, nil
 }
 
-// childMiddleware returns insertMiddleware for the children of steps; nil where there is none.
+// childMiddleware returns insertMiddleware for the children of steps; nil if there is none.
 func (e *Engine) childMiddleware() func(ctx context.Context, spec any) (any, error) {
 	if !slices.ContainsFunc(e.config.Middleware, func(m Middleware) bool { return m.Insert != nil }) {
 		return nil

@@ -82,7 +82,8 @@ func (a *Admin) Migrate(ctx context.Context, machine string, from, to int) (plan
 
 // Apply moves the instances that can be moved: those that are not executing, and whose step the
 // migration names. It looks anew: it may be called again, after an error as well, and does the
-// rest. What others have changed or locked meanwhile it leaves. The audit records each instance.
+// rest. It leaves instances that were changed or locked meanwhile. The audit records each
+// instance.
 //
 // Errors: a *[VerbError].
 func (p *MigrationPlan) Apply(ctx context.Context, options ...VerbOption) (done Migrated, err error) {

@@ -11,18 +11,18 @@ import (
 	"github.com/gendurable/gendurable/signal"
 )
 
-// NodeGraph is the newest graph that an instance has made, as it is. It is empty if the newest
+// GraphStatus is the newest graph that an instance has made, as it is. It is empty if the newest
 // children of the instance are no nodes.
-type NodeGraph struct {
-	Root    fsm.ID      `json:"root"`
-	Machine string      `json:"machine"` // of the root
-	Version int         `json:"version"`
-	Nodes   []GraphNode `json:"nodes"` // in the order in which they were given
-	Edges   []GraphEdge `json:"edges"` // by the nodes to which they lead
+type GraphStatus struct {
+	Root    fsm.ID       `json:"root"`
+	Machine string       `json:"machine"` // of the root
+	Version int          `json:"version"`
+	Nodes   []NodeStatus `json:"nodes"` // in the order in which they were given
+	Edges   []GraphEdge  `json:"edges"` // by the nodes to which they lead
 }
 
-// GraphNode is a node of a [NodeGraph].
-type GraphNode struct {
+// NodeStatus is a node of a [GraphStatus].
+type NodeStatus struct {
 	ID      fsm.ID      `json:"id"`
 	Name    string      `json:"name"`
 	Machine string      `json:"machine"`
@@ -38,15 +38,15 @@ type GraphEdge struct {
 	From  string     `json:"from"`
 	To    string     `json:"to"`
 	Needs fsm.Status `json:"needs,omitempty"` // StatusDone or StatusFailed; "": any end
-	Any   bool       `json:"any,omitempty"`   // it is one of a quorum: see GraphNode.Quorum
+	Any   bool       `json:"any,omitempty"`   // it is one of a quorum: see NodeStatus.Quorum
 }
 
 // Graph returns the newest graph that an instance has made, by its id or by the correlation key
-// that it occupies. [NodeGraph.Mermaid] and [NodeGraph.DOT] draw it. Edges whose origin the GC has
-// deleted are gone with it.
+// that it occupies. [GraphStatus.Mermaid] and [GraphStatus.DOT] draw it. Edges whose origin the GC
+// has deleted are gone with it.
 //
 // Errors: ErrNotFound.
-func (e *Engine) Graph(ctx context.Context, of fsm.Target) (out NodeGraph, err error) {
+func (e *Engine) Graph(ctx context.Context, of fsm.Target) (out GraphStatus, err error) {
 	defer e.explain(ctx, toRead("gen_durable", "edges"), &err)
 	address, err := signal.Resolve(of)
 	if err != nil {
@@ -65,11 +65,11 @@ func (e *Engine) Graph(ctx context.Context, of fsm.Target) (out NodeGraph, err e
 	if err != nil {
 		return out, err
 	}
-	out = NodeGraph{Root: root.ID, Machine: root.Machine, Version: root.Version, Nodes: make([]GraphNode, len(nodes)), Edges: []GraphEdge{}}
+	out = GraphStatus{Root: root.ID, Machine: root.Machine, Version: root.Version, Nodes: make([]NodeStatus, len(nodes)), Edges: []GraphEdge{}}
 	names := make(map[int64]string, len(nodes))
 	for i, n := range nodes {
 		names[n.ID] = n.Name
-		out.Nodes[i] = GraphNode{ID: fsm.ID(n.ID), Name: n.Name, Machine: n.Machine, Version: n.Version, Status: fsm.Status(n.Status),
+		out.Nodes[i] = NodeStatus{ID: fsm.ID(n.ID), Name: n.Name, Machine: n.Machine, Version: n.Version, Status: fsm.Status(n.Status),
 			Failure: fsm.Failure(n.Failure), Waits: n.Waits, Quorum: n.Quorum}
 	}
 	needs := map[step.Need]fsm.Status{step.NeedsDone: fsm.StatusDone, step.NeedsAny: fsm.StatusDone, step.NeedsFailed: fsm.StatusFailed}
@@ -84,14 +84,14 @@ func (e *Engine) Graph(ctx context.Context, of fsm.Target) (out NodeGraph, err e
 
 // Mermaid returns the graph as a flowchart in Mermaid's language, with the status of each node
 // beneath its name.
-func (g NodeGraph) Mermaid() string { return g.drawn().Mermaid() }
+func (g GraphStatus) Mermaid() string { return g.drawn().Mermaid() }
 
 // DOT returns the graph in the language of Graphviz, with the status of each node beneath its name.
-func (g NodeGraph) DOT() string { return g.drawn().DOT() }
+func (g GraphStatus) DOT() string { return g.drawn().DOT() }
 
 // drawn returns the graph in the form of a machine's: the nodes are its steps.
-func (g NodeGraph) drawn() fsm.Graph {
-	out := fsm.Graph{Machine: g.Machine, Version: g.Version, Steps: make([]fsm.GraphStep, len(g.Nodes))}
+func (g GraphStatus) drawn() fsm.Diagram {
+	out := fsm.Diagram{Machine: g.Machine, Version: g.Version, Steps: make([]fsm.DiagramStep, len(g.Nodes))}
 	to, notes := map[string][]string{}, map[string][]string{}
 	for _, e := range g.Edges {
 		to[e.From] = append(to[e.From], e.To)
@@ -103,13 +103,13 @@ func (g NodeGraph) drawn() fsm.Graph {
 		if n.Quorum > 0 {
 			notes[n.Name] = append(notes[n.Name], fmt.Sprintf("any %d", n.Quorum))
 		}
-		out.Steps[i] = fsm.GraphStep{Name: n.Name, To: to[n.Name], Note: strings.Join(append([]string{n.state()}, notes[n.Name]...), ", ")}
+		out.Steps[i] = fsm.DiagramStep{Name: n.Name, To: to[n.Name], Note: strings.Join(append([]string{n.state()}, notes[n.Name]...), ", ")}
 	}
 	return out
 }
 
 // state says how far the node is, in few words.
-func (n GraphNode) state() string {
+func (n NodeStatus) state() string {
 	switch {
 	case n.Waits > 0:
 		return fmt.Sprintf("waits for %d", n.Waits)

@@ -25,9 +25,8 @@ type task struct {
 }
 
 // patiently calls once again and again while it meets a transient fault of Postgres, until ctx
-// ends. It is the one rule of all verbs and reads: how long an outage, or a row that somebody keeps
-// locked, is waited for is for the caller's context to say. The log names the first failure, and
-// ever fewer of those that follow.
+// ends. It is the one rule of all verbs and reads: the caller's context says how long to wait for
+// an outage or a locked row. The log names the first failure, and ever fewer of those that follow.
 func (e *Engine) patiently(ctx context.Context, t task, once func() error) error {
 	var fault error // of the attempt before
 	for n := 1; ; n++ {
@@ -72,10 +71,9 @@ const startSessions = 5
 // onASession carries out a check of Start's. It repeats the check on another session if the first
 // has ended, since a pool may give out one that the server has just ended, for its idleness say;
 // and if the server has cancelled its statement, since a role's statement_timeout may be short and
-// the machine busy. No other fault is repeated.
-// Where nobody answers, Start fails at once, for whoever called it to decide. A statement that is
-// lost shows a proxy that checkPooler has not recognised, since others took turns with its
-// sessions.
+// the machine busy. No other fault is repeated. If the database does not answer, Start fails at
+// once, and its caller decides. A statement that is lost shows a proxy that checkPooler has not
+// recognised, since others took turns with its sessions.
 func (e *Engine) onASession(ctx context.Context, check func(context.Context) error) error {
 	for n := 1; ; n++ {
 		err := check(ctx)
@@ -101,7 +99,7 @@ func isAnswer(err error) bool {
 			return true
 		}
 	}
-	return isA[*VerbError](err) || isA[*QueryError](err) || isA[*SpecError](err) || isA[*store.TooManyError](err)
+	return isA[*VerbError](err) || isA[*QueryError](err) || isA[*InsertError](err) || isA[*store.TooManyError](err)
 }
 
 func isA[E error](err error) bool {

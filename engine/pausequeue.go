@@ -15,7 +15,7 @@ const (
 	VerbResumeQueue Verb = "resume_queue"
 )
 
-// PausedQueue is a queue from which nobody claims.
+// PausedQueue is a queue from which no process claims.
 type PausedQueue struct {
 	Queue string    `json:"queue"`
 	Since time.Time `json:"since"`

@@ -71,7 +71,7 @@ func (e *Engine) poolerFaults(found pooler) error {
 	return fmt.Errorf("%w: %w", ErrPooler, errors.Join(f...))
 }
 
-// pooler is what lies between a client and Postgres.
+// pooler describes the program between a client and Postgres.
 type pooler struct {
 	transactions bool // it pools transactions
 	statements   bool // it keeps named statements all the same; only looked for if asked
@@ -136,9 +136,9 @@ func (p prober) exchanges(ctx context.Context, a, b *pgconn.PgConn) (bool, error
 	return after != before || held == before, errors.Join(err, p.simple(ctx, b, "ROLLBACK"))
 }
 
-// keeps reports whether a named statement can be used wherever a transaction lands. It stops at the
-// first sign that it cannot: a session that does not know what its client has prepared, or knows
-// what another client has prepared. Each round has a name of its own, since a statement that an
+// keeps reports whether a named statement can be used wherever a transaction lands. It stops at
+// the first sign that it cannot: a session that does not know what its client has prepared, or
+// knows what another client has prepared. Each round has a new name, since a statement that an
 // earlier round left in some sessions would look like one that is kept.
 func (p prober) keeps(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 	for range poolerRounds {

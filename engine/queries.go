@@ -22,7 +22,7 @@ import (
 // transactions are read-only to Postgres. Codec decodes the states and results of its rows.
 func (e *Engine) Ent() *ent.Client { return e.queries }
 
-// EntOn is like Ent, through another driver on the same database, for example that of a host's
+// EntOn is like Ent, through another driver on the same database, for example a host's
 // transaction: the client sees what the transaction has written.
 func (e *Engine) EntOn(driver dialect.Driver) *ent.Client { return queries(driver, e.config.Schema) }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
@@ -56,12 +57,12 @@ func (e *Engine) Wait(ctx context.Context, of fsm.Target) (fsm.RawInstance, erro
 }
 
 // WaitParked is Wait that also returns when the instance is parked: it awaits a signal or its
-// children, at a visit after past (-1: at any visit; that of the instance which the last call has
-// returned: at a later one). So a caller sees each stage of an instance that works between signals,
-// with the state that it has parked with, and does not see again the one that it has acted on;
-// fsm.Machine has the typed form. It notices a park in this process at once, and one elsewhere
-// within a second. An instance that goes on at once, since what it awaits is there already, may
-// have parked unseen.
+// children, at a visit after past (-1: at any visit; the visit of the instance which the last call
+// has returned: at a later one). So a caller sees each stage of an instance that works between
+// signals, with the state that it has parked with, and does not see again the one that it has
+// acted on; fsm.Machine has the typed form. It notices a park in this process at once, and one
+// elsewhere within a second. An instance that goes on at once, since what it awaits is there
+// already, may have parked unseen.
 //
 // Errors: as Wait.
 func (e *Engine) WaitParked(ctx context.Context, of fsm.Target, past int64) (fsm.RawInstance, error) {
@@ -85,7 +86,7 @@ func parked(s fsm.Status) bool {
 // visit after past.
 type rest struct{ id, past int64 }
 
-// resting returns those of keys that need not wait any longer.
+// resting returns the keys that need not wait any longer.
 func (e *Engine) resting(ctx context.Context, keys []rest) (over []rest, err error) {
 	ids, past := make([]int64, len(keys)), make([]int64, len(keys))
 	for i, k := range keys {
@@ -129,15 +130,9 @@ func (e *Engine) archive() func(ctx context.Context, ids []int64) error {
 // version. Typed reads convert older states by it.
 func (e *Engine) Definition(machine string, version int) fsm.Definition {
 	if m := e.env.Machine(machine, version); m != nil {
-		return defined{m}
+		return hidden.Definition(func() *step.Machine { return m })
 	}
 	return nil
 }
-
-// defined is a definition that has been erased already.
-type defined struct{ machine *step.Machine }
-
-// Erase returns the machine.
-func (d defined) Erase() *step.Machine { return d.machine }
 
 var _ fsm.Definer = (*Engine)(nil)

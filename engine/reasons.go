@@ -52,7 +52,7 @@ const (
 // errors.
 type HealthReason struct {
 	Kind ReasonKind `json:"kind"`
-	// Since is when this last was otherwise, as far as the process knows; zero where it does not.
+	// Since is when this last was otherwise, as far as the process knows; zero if it does not.
 	Since time.Time `json:"since,omitzero"`
 	Seen  string    `json:"seen"`         // what is the matter
 	Do    string    `json:"do,omitempty"` // what helps; "": nothing is to be done
@@ -65,7 +65,7 @@ func (r HealthReason) String() string { return r.Seen }
 // 5 s apart after errors.
 const pollStale = 30 * time.Second
 
-// examination is a Health in the making, with what its reasons go by.
+// examination is a Health in the making, with the facts for its reasons.
 type examination struct {
 	Health
 
@@ -123,7 +123,7 @@ func (x *examination) silence() {
 	}
 }
 
-// obstacles are those to a worker's work: what is the matter, and what helps.
+// obstacles are those to a worker's work: the fault, and the remedy.
 var obstacles = map[Obstacle]struct{ seen, do string }{
 	ObstacleReadOnly: {"the database takes no writes", "let the pool find the primary (target_session_attrs=read-write), " +
 		"or end default_transaction_read_only; a session that is open keeps it"},

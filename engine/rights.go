@@ -51,7 +51,7 @@ var (
 	toTake = right("kept_signals", "SELECT", "DELETE")
 	toKeep = slices.Concat(right("kept_signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("gen_durable", "DELETE"))
 
-	// toRule is what inserts by a policy or in a window take beside toWrite.
+	// toRule has the rights that inserts by a policy or in a window need beside toWrite.
 	toRule = slices.Concat(right("windows", "SELECT", "INSERT", "UPDATE", "DELETE"), right("lost_claims", "INSERT"),
 		right("history", "INSERT"))
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/cron"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -67,7 +68,7 @@ const (
 // six with the second before them, or is one of @yearly, @monthly, @weekly, @daily and @hourly. The
 // name is durable and has at most MaxScheduleNameBytes.
 //
-// Each instance has a correlation key of its own, made of the name and the occurrence, in
+// Each instance has a separate correlation key, made of the name and the occurrence, in
 // fsm.ScopeAll. So the spec must have neither Key nor After nor At.
 func Cron(name, expression string, spec fsm.Spec) Schedule {
 	return Schedule{name: name, expression: expression, zone: "UTC", spec: spec}
@@ -116,7 +117,7 @@ func (s Schedule) Jitter(most time.Duration) Schedule {
 	return s
 }
 
-// schedules returns those of the Config, as they are stored, and when each is due.
+// schedules returns the schedules of the Config, as they are stored, and when each is due.
 func (c Config) schedules(f *faults, machines []*step.Machine) []declared {
 	env := &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger, Machine: registered(machines)}
 	list := make([]declared, 0, len(c.Schedules))
@@ -172,7 +173,7 @@ func (s Schedule) validate(f *faults, field string, env *step.Env) declared {
 	case o.Conflict != fsm.ConflictRefuse || o.Window.Kind != "":
 		f.add(field+".Spec", "it has a policy or a window: Overlap says what becomes of an occurrence while the one before is live")
 	}
-	if d.Spec, err = s.spec.Erase(env); err != nil {
+	if d.Spec, err = hidden.Spec(s.spec, env); err != nil {
 		f.add(field+".Spec", "%w", err)
 	}
 	return d

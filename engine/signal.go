@@ -7,12 +7,13 @@ import (
 	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/worker"
 )
 
-// Delivery says what became of a signal. A duplicate inserted nothing and woke nobody.
+// Delivery says what became of a signal. A duplicate inserted nothing and woke no instance.
 type Delivery struct {
 	To        fsm.ID `json:"to"`
 	Duplicate bool   `json:"duplicate"`
@@ -39,7 +40,7 @@ type Delivery struct {
 // Errors: ErrNoTarget if there is no such instance or it has ended; ErrInboxFull, also where too
 // many are kept; ErrTooLarge for a payload over the limit; ErrUnknown.
 func (w writer) Signal(ctx context.Context, to fsm.Target, m fsm.Message) (d Delivery, err error) {
-	call := func() Call { return Call{Verb: "signal", Signal: m.Name(), To: to} }
+	call := func() VerbCall { return VerbCall{Verb: "signal", Signal: m.Name(), To: to} }
 	err = w.around(ctx, call, func(ctx context.Context) ([]fsm.ID, error) {
 		var err error
 		d, err = w.send(ctx, to, m)
@@ -110,19 +111,19 @@ func (i *claimingInboxes) over() {
 }
 
 // SignalOrInsert delivers a message to the live instance that occupies the spec's key, as Signal
-// does, or inserts the spec with the message in its inbox. It does one or the other, whatever
-// others do with the key at the same time. Duplicate says that there was an occupant; a dedup key
+// does, or inserts the spec with the message in its inbox. It does one or the other, also beside
+// other inserts and signals of the key. Duplicate says that there was an occupant; a dedup key
 // that the occupant knows is no error. The spec needs a key, in any scope but fsm.ScopeNone.
 //
 // SignalOrInsert repeats transient faults as Signal does. It recognises its new instance where the
 // answer to the insertion was lost.
 //
-// Errors: those of Signal, and a *[SpecError] if the spec is wrong: a policy or a window is, since
-// the signal goes to the occupant whatever it does. Where the occupant has ended
-// and its scope keeps the key, the error is ErrNoTarget and a *[DuplicateError] in one.
+// Errors: the errors of Signal, and a *[InsertError] if the spec is wrong: a policy or a window
+// is, since the signal goes to the occupant whatever it does. Where the occupant has ended and its
+// scope keeps the key, the error is ErrNoTarget and a *[DuplicateError] in one.
 func (w writer) SignalOrInsert(ctx context.Context, spec fsm.Spec, m fsm.Message) (done Inserted, err error) {
-	call := func() Call {
-		return Call{Verb: "signal_or_insert", Machine: spec.Options().Machine, Specs: 1, Signal: m.Name()}
+	call := func() VerbCall {
+		return VerbCall{Verb: "signal_or_insert", Machine: spec.Options().Machine, Specs: 1, Signal: m.Name()}
 	}
 	err = w.around(ctx, call, func(ctx context.Context) ([]fsm.ID, error) {
 		var err error
@@ -164,9 +165,9 @@ func (w writer) sendOrInsert(ctx context.Context, spec fsm.Spec, m fsm.Message) 
 func unruled(spec *step.Spec) error {
 	switch {
 	case spec.Conflict != step.ConflictRefuse:
-		return &SpecError{Field: "conflict", Err: errors.New("only Insert, InsertMany and GetOrInsert take a policy but ConflictRefuse")}
+		return &InsertError{Field: "conflict", Err: errors.New("only Insert, InsertMany and GetOrInsert take a policy but ConflictRefuse")}
 	case spec.Window.Kind != "":
-		return &SpecError{Field: "window", Err: errors.New("only Insert, InsertMany and GetOrInsert take a window")}
+		return &InsertError{Field: "window", Err: errors.New("only Insert, InsertMany and GetOrInsert take a window")}
 	}
 	return nil
 }
@@ -177,7 +178,7 @@ func (w writer) message(ctx context.Context, to fsm.Target, m fsm.Message) (*ste
 	if err != nil {
 		return nil, fmt.Errorf("middleware of signal %.80q: %w", m.Name(), err)
 	}
-	erased, err := m.Erase(w.engine.env)
+	erased, err := hidden.Signal(m, w.engine.env)
 	if err != nil {
 		return nil, err
 	}

@@ -25,9 +25,9 @@ import (
 // leave the transaction usable. An error of Postgres has aborted it, as after any statement, and
 // the engine repeats nothing: the transaction is the host's to repeat.
 //
-// Until its end the transaction holds the rows that it signalled and the keys that it inserted. The
-// outcomes of these instances wait, and so do others who send to them or insert the same keys;
-// nobody else does. So signal late, and always in the same order.
+// Until its end the transaction holds the rows that it signalled and the keys that it inserted.
+// The outcomes of these instances wait, and so do others that send to them or insert the same
+// keys; no other work does. So signal late, and always in the same order.
 type Tx struct {
 	writer
 	hosted *store.Hosted
@@ -131,9 +131,9 @@ func (t *Tx) besides(_ context.Context, effects store.Effects) {
 	}
 }
 
-// Nudge wakes this process's schedulers for what was written since the last call, and tells its
-// steps and its calls of Wait of what was cancelled. Call it after the commit. Without it the next
-// poll finds the work, within a second by default; other processes find it by polling in any case.
+// Nudge wakes this process's schedulers for rows written since the last call, and tells its steps
+// and its calls of Wait of cancelled instances. Call it after the commit. Without it the next poll
+// finds the work, within a second by default; other processes find it by polling in any case.
 func (t *Tx) Nudge() {
 	t.mu.Lock()
 	queues, ended, missed := t.queues, t.ended, t.missed

@@ -246,15 +246,15 @@ func TestTxSurvivesTheEnginesErrors(t *testing.T) {
 			ticket.New("x").Key(""), ticket.New("x").Key("\x00"), ticket.New("x").Queue(""), ticket.New(strings.Repeat("x", 100)), {},
 		} {
 			_, err := tx.Insert(t.Context(), wrong)
-			require.ErrorAs(t, err, new(*engine.SpecError))
+			require.ErrorAs(t, err, new(*engine.InsertError))
 			_, err = tx.InsertMany(t.Context(), []fsm.Spec{ticket.New("x"), wrong})
-			bad, ok := errors.AsType[*engine.SpecError](err)
+			bad, ok := errors.AsType[*engine.InsertError](err)
 			require.True(t, ok)
 			require.Equal(t, 1, bad.Index)
 			_, err = tx.GetOrInsert(t.Context(), wrong)
-			require.ErrorAs(t, err, new(*engine.SpecError))
+			require.ErrorAs(t, err, new(*engine.InsertError))
 			_, err = tx.SignalOrInsert(t.Context(), wrong, paid.With(1))
-			require.ErrorAs(t, err, new(*engine.SpecError))
+			require.ErrorAs(t, err, new(*engine.InsertError))
 		}
 		for _, nobody := range []fsm.Target{nil, fsm.ID(0), fsm.ID(1 << 40), fsm.Key(""), fsm.Key("nobody's"), fsm.Key("kept")} {
 			_, err := tx.Signal(t.Context(), nobody, paid.With(1))

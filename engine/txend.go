@@ -67,7 +67,7 @@ func (t *Tx) Cancel(ctx context.Context, ids []fsm.ID, options ...VerbOption) ([
 	return out, nil
 }
 
-// others returns the ids but that of the instance whose step this transaction belongs to.
+// others returns the ids except the instance whose step this transaction belongs to.
 func (t *Tx) others(ids []fsm.ID) []int64 {
 	out := make([]int64, 0, len(ids))
 	for _, id := range ids {
@@ -78,8 +78,8 @@ func (t *Tx) others(ids []fsm.ID) []int64 {
 	return slices.Compact(slices.Sorted(slices.Values(out)))
 }
 
-// LiveError says that an instance has not ended, which somebody was about to delete the owner of.
-// It is an [ErrLive].
+// LiveError says that an instance has not ended whose owner was about to be deleted. It is an
+// [ErrLive].
 type LiveError struct {
 	ID     fsm.ID // the first
 	Status fsm.Status

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -22,7 +23,7 @@ const (
 	// outcomeBytes is what a process may have in memory at once. The messages to Postgres are smaller:
 	// none holds more than 16 MiB of children or specs, unless one is larger.
 	outcomeBytes = 1 << 29
-	// awaitNames bounds names of 512 bytes to what goes in one message.
+	// awaitNames is how many names of 512 bytes fit in one message.
 	awaitNames = 100_000
 	// workerConns: while one claims or sweeps, another commits.
 	workerConns = 2
@@ -195,7 +196,7 @@ func (c Config) machines(f *faults) []*step.Machine {
 			f.add(field, "nil")
 			continue
 		}
-		m := definition.Erase()
+		m := hidden.Machine(definition)
 		if m == nil {
 			f.add(field, "nil")
 			continue

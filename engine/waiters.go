@@ -9,8 +9,8 @@ import (
 )
 
 // waiters are the callers of Wait, or of WaitParked; K says what each waits for. The committer
-// reports what happens in this process, after the commit. For all else one goroutine looks, as long
-// as somebody waits, with one statement for all that are due.
+// reports what happens in this process, after the commit. For the others one goroutine looks, as
+// long as there are waiters, with one statement for all that are due.
 type waiters[K comparable] struct {
 	look   func(ctx context.Context, keys []K) (over []K, err error)
 	logger *slog.Logger
@@ -24,7 +24,7 @@ type waiters[K comparable] struct {
 	fresh   chan struct{}      // tells it that somebody new waits
 }
 
-// waited is what someone waits for.
+// waited is the instance that callers wait for.
 type waited struct {
 	callers int
 	over    chan struct{} // closed when it has happened
@@ -141,7 +141,7 @@ func (w *waiters[K]) stop() {
 	}
 }
 
-// watch polls for ends as long as somebody waits.
+// watch polls for ends as long as there are waiters.
 func (w *waiters[K]) watch(ctx context.Context, fresh <-chan struct{}) {
 	failed := false
 	for ctx.Err() == nil {

@@ -70,7 +70,7 @@ type Cause struct {
 	WorkerID string  `json:"worker_id,omitempty"`
 	Worker   *Worker `json:"worker,omitempty"`
 	// UseRestart: it has failed, and Retry would be ErrUseRestart. IDs has the instance whose
-	// [Admin.Restart] runs it again; without one, nobody waits for it any more.
+	// [Admin.Restart] runs it again; without one, nothing waits for it any more.
 	UseRestart bool `json:"use_restart,omitempty"`
 	// Join is the policy of the join; nil: all children must end.
 	Join *JoinPolicy `json:"join,omitempty"`

@@ -23,7 +23,7 @@ type surroundings struct {
 	Workers []*store.Present `json:"workers"` // of one that is runnable or executes
 	Gates   []*ent.Gate      `json:"gates"`   // of one that is runnable
 	Running int              `json:"running"` // in its queue, up to whyRunning; of one that is runnable
-	// Restart is set if it has failed and a Retry is refused: what is to be restarted instead, or 0.
+	// Restart is set if it has failed and a Retry is refused: the instance to restart instead, or 0.
 	Restart *fsm.ID `json:"restart"`
 }
 

@@ -23,7 +23,7 @@ type Definition struct {
 	Machine string `json:"machine,omitempty"`
 	// Version holds the value of the "version" field.
 	Version int32 `json:"version,omitempty"`
-	// an fsm.Graph
+	// an fsm.Diagram
 	Graph json.RawMessage `json:"graph,omitempty"`
 	// when a program first declared it
 	DeclaredAt time.Time `json:"declared_at,omitempty"`

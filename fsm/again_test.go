@@ -26,13 +26,13 @@ func TestAgainIsNoFailure(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
-	job := fsm.Declare[cart, string]("job").Job(func(context.Context, cart) (string, error) { return "", fsm.Again(time.Minute) }).Erase()
+	job := hidden.Machine(fsm.Declare[cart, string]("job").Job(func(context.Context, cart) (string, error) { return "", fsm.Again(time.Minute) }))
 	got, err = job.Steps["start"].Run(t.Context(), claim(`{}`))
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
 	handler := two(again).OnError(func(context.Context, *cartVisit, error) (fsm.Outcome, error) { return nil, fsm.Again(time.Minute) })
-	got, err = handler.Erase().OnError(t.Context(), claim(`{}`), errBroken)
+	got, err = hidden.Machine(handler).OnError(t.Context(), claim(`{}`), errBroken)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }
@@ -60,12 +60,13 @@ func TestAgainBounds(t *testing.T) {
 // A job waits for its turn without using up its attempts.
 func ExampleAgain() {
 	open := false
-	job := fsm.Declare[string, fsm.None]("call").Job(func(context.Context, string) (fsm.None, error) {
+	job := hidden.Machine(fsm.Declare[string, fsm.None]("call").Job(func(context.Context, string) (fsm.None, error) {
 		if !open {
 			return fsm.None{}, fsm.Again(time.Hour)
 		}
 		return fsm.None{}, nil
-	}).Erase()
+	}))
+
 	out, err := job.Steps["start"].Run(context.Background(), &step.Claim{Step: "start", State: []byte(`"x"`)})
 	fmt.Println(out.Kind, out.Delay, err)
 	// Output: again 1h0m0s <nil>

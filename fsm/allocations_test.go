@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -25,7 +26,7 @@ func TestAStepAllocatesLittle(t *testing.T) {
 			return v.Next("end", v.State), nil
 		}),
 		fsm.Step("end", func(_ context.Context, v *fsm.Visit[state, state]) (fsm.Outcome, error) { return v.Done(v.State), nil }))
-	erased := defined.Erase()
+	erased := hidden.Machine(defined)
 	claim := &step.Claim{ID: 1, Machine: "frugal", Version: 1, State: []byte(`{"N": 7, "Order": "ord_1", "Items": [1, 2, 3]}`)}
 	for name, most := range map[string]float64{"start": 22, "end": 22} {
 		claim.Step = name

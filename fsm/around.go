@@ -10,7 +10,7 @@ import (
 // TracesFrom returns the traces that engine.Config.Inject has stored: one with the instance whose
 // step ctx belongs to, and one with each signal that its visit awaited, oldest first. Signals
 // without a trace are left out. Both results are nil outside a step. It is for middleware, which
-// links to these traces; a step finds those of its signals in [Visit.Awaited].
+// links to these traces; a step finds its signals' traces in [Visit.Awaited].
 func TracesFrom(ctx context.Context) (instance map[string]string, awaited []map[string]string) {
 	r, ok := ctx.Value(infoKey{}).(*running)
 	if !ok {
@@ -26,8 +26,8 @@ func TracesFrom(ctx context.Context) (instance map[string]string, awaited []map[
 
 // OutcomeFrom returns the kind of the outcome that a step has returned. It is for middleware: call
 // it once run has returned, with the context that the middleware was called with. It returns
-// [OutcomeNone] before that, after an error, for an outcome that is decided in a transaction of its
-// own, and in any other context.
+// [OutcomeNone] before that, after an error, for an outcome that is decided in a separate
+// transaction, and in any other context.
 func OutcomeFrom(ctx context.Context) OutcomeKind {
 	r, ok := ctx.Value(infoKey{}).(*running)
 	if !ok {

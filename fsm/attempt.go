@@ -19,8 +19,8 @@ type AttemptError struct {
 	// Worker is the worker that was lost, or that cut the run off, by its name in hooks and logs; ""
 	// unless AttemptCrashed or AttemptReleased.
 	Worker string `json:"worker,omitempty"`
-	// Times is how many runs in a row were cut off, of which At, Message and Worker are those of the
-	// newest; 0 unless AttemptReleased.
+	// Times is how many runs in a row were cut off; At, Message and Worker belong to the newest; 0
+	// unless AttemptReleased.
 	Times int `json:"times,omitempty"`
 }
 

@@ -23,12 +23,11 @@ const (
 // BatchFunc is a batch step: one call for several instances of the machine that stand at this step.
 // It returns one outcome for each visit, at the visit's index.
 //
-// Each instance keeps its own claim, attempt and deadline, and what becomes of it depends on its
-// own outcome alone. [Visit.Raise] is the outcome of an instance that failed by itself. An error or
-// a panic of the call fails those that have no outcome: their handlers get it as a [BatchError]. An
-// instance without an outcome, where the call returned no error, fails with an [OutcomeError] of
-// the field "outcomes[i]". More outcomes than visits are an error of the call, and none of them
-// counts.
+// Each instance keeps its own claim, attempt and deadline, and its fate depends on its own outcome
+// alone. [Visit.Raise] is the outcome of an instance that failed by itself. An error or a panic of
+// the call fails those that have no outcome: their handlers get it as a [BatchError]. An instance
+// without an outcome, where the call returned no error, fails with an [OutcomeError] of the field
+// "outcomes[i]". More outcomes than visits are an error of the call, and none of them counts.
 //
 // An instance that has failed, or lost its process, runs in smaller batches from then on, of those
 // that failed as often: of a quarter of the size for each attempt, and alone in the last attempt
@@ -201,7 +200,7 @@ func runBatch[S, R any](ctx context.Context, m *step.Machine, call BatchFunc[S, 
 		switch {
 		case i < len(outcomes) && outcomes[i] != nil:
 			d.Err = unpanicked(func() (err error) {
-				d.Commit, err = outcomes[i].Erase(v.exec.claim)
+				d.Commit, err = outcomes[i].erase(v.exec.claim)
 				return indexed(err, i)
 			})
 		case failed != nil:
@@ -237,7 +236,7 @@ func outcomeAt(i int) string { return fmt.Sprintf("outcomes[%d]", i) }
 
 // indexed names the index where an outcome as a whole is at fault.
 func indexed(err error, i int) error {
-	if fault, ok := err.(*OutcomeError); ok && fault.Field == "outcome" { //nolint:errorlint // Erase has made it
+	if fault, ok := err.(*OutcomeError); ok && fault.Field == "outcome" { //nolint:errorlint // erase has made it
 		return outcomeFault(outcomeAt(i), fault.Err)
 	}
 	return err
@@ -253,9 +252,9 @@ func unpanicked(do func() error) (err error) {
 	return do()
 }
 
-// BatchError is the error of a batch step's call for several instances, as the handler of each of
-// them gets it that has no outcome of its own. Which of them is to blame is not known: so a
-// [RetryPolicy] retries also what wraps [Permanent], which counts once the instance runs alone.
+// BatchError is the error of a batch step's call for several instances, as the handlers of the
+// instances without an outcome get it. Which of them is to blame is not known: so a [RetryPolicy]
+// retries also what wraps [Permanent], which counts once the instance runs alone.
 type BatchError struct {
 	Size int   // instances that the call was for, at least 2
 	Err  error // the error of the call, or its *PanicError
@@ -276,7 +275,7 @@ type raising struct {
 	err  error
 }
 
-func (f *raising) Erase(of *step.Claim) (*step.Commit, error) {
+func (f *raising) erase(of *step.Claim) (*step.Commit, error) {
 	if err := f.exec.owns(of); err != nil {
 		return nil, err
 	}
@@ -287,7 +286,7 @@ func (f *raising) Erase(of *step.Claim) (*step.Commit, error) {
 }
 
 // Context returns the context of this instance's step, which is the step's own. In a batch step it
-// is the context of one instance beside that of the call: it ends when an outcome for this instance
+// is the context of one instance beside the call's: it ends when an outcome for this instance
 // cannot count any more, context.Cause says why, and [InfoFrom] answers in it.
 func (v *Visit[S, R]) Context() context.Context {
 	if ctx := v.execution().ctx; ctx != nil {

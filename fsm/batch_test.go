@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -38,7 +39,7 @@ func together(f cartBatch, opts ...fsm.BatchOption) *fsm.Defined[cart, string] {
 // runTogether runs the batch step for instances with these states.
 func runTogether(t *testing.T, d fsm.Definition, states ...string) []step.Decided {
 	t.Helper()
-	m := d.Erase()
+	m := hidden.Machine(d)
 	require.Empty(t, m.Faults)
 	members := make([]step.Member, len(states))
 	for i, state := range states {
@@ -163,7 +164,7 @@ func TestTheErrorOfABatchIsNobodysOwn(t *testing.T) {
 	t.Parallel()
 	d := together(func(context.Context, cartVisits) ([]fsm.Outcome, error) { return nil, fsm.Permanent(errors.New("no")) }).
 		Retry(fsm.RetryPolicy{MaxAttempts: 3})
-	m := d.Erase()
+	m := hidden.Machine(d)
 	alone := runTogether(t, d, `{}`)[0].Err
 	var shared *fsm.BatchError
 	require.NotErrorAs(t, alone, &shared)
@@ -185,7 +186,7 @@ func TestBatchSize(t *testing.T) {
 	t.Parallel()
 	noop := func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) { return doneEach(vs), nil }
 	size := func(d *fsm.Defined[cart, string], attempt int) int {
-		m := d.Erase()
+		m := hidden.Machine(d)
 		return m.BatchSize(m.Steps["start"].Batch, attempt)
 	}
 	for _, c := range []struct {
@@ -209,7 +210,9 @@ func TestBatchSize(t *testing.T) {
 func TestBatchKeys(t *testing.T) {
 	t.Parallel()
 	noop := func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) { return doneEach(vs), nil }
-	batch := func(opts ...fsm.BatchOption) *step.Batch { return together(noop, opts...).Erase().Steps["start"].Batch }
+	batch := func(opts ...fsm.BatchOption) *step.Batch {
+		return hidden.Machine(together(noop, opts...)).Steps["start"].Batch
+	}
 	plain := batch(nil...)
 	require.Nil(t, plain.Key)
 	require.Equal(t, []any{fsm.DefaultBatchSize, fsm.DefaultBatchWait}, []any{plain.Most, plain.Within})
@@ -250,22 +253,22 @@ func TestBatchFaults(t *testing.T) {
 		`steps["start"].by[0]`:    {together(noop, fsm.ByState[cart](nil)), "nil function"},
 		`steps["start"].options`:  {together(noop, nil), "nil option"},
 	} {
-		faults := c.of.Erase().Faults
+		faults := hidden.Machine(c.of).Faults
 		require.Len(t, faults, 1, field)
 		var bad *fsm.DefinitionError
 		require.ErrorAs(t, faults[0], &bad)
 		require.Equal(t, field, bad.Field)
 		require.ErrorContains(t, bad, c.says)
 	}
-	require.Len(t, together(noop, fsm.BatchOf(fsm.MaxBatchSize+1), fsm.Within(fsm.MaxBatchWait+1)).Erase().Faults, 2)
-	require.Empty(t, together(noop, fsm.BatchOf(fsm.MaxBatchSize), fsm.Within(fsm.MaxBatchWait)).Erase().Faults)
+	require.Len(t, hidden.Machine(together(noop, fsm.BatchOf(fsm.MaxBatchSize+1), fsm.Within(fsm.MaxBatchWait+1))).Faults, 2)
+	require.Empty(t, hidden.Machine(together(noop, fsm.BatchOf(fsm.MaxBatchSize), fsm.Within(fsm.MaxBatchWait))).Faults)
 }
 
 // Each instance has a context of its own beside that of the call.
 func TestTheContextsOfABatch(t *testing.T) {
 	t.Parallel()
 	type of struct{}
-	m := together(func(ctx context.Context, vs cartVisits) ([]fsm.Outcome, error) {
+	m := hidden.Machine(together(func(ctx context.Context, vs cartVisits) ([]fsm.Outcome, error) {
 		_, ok := fsm.InfoFrom(ctx)
 		require.False(t, ok)
 		require.NotNil(t, fsm.Logger(ctx))
@@ -278,7 +281,8 @@ func TestTheContextsOfABatch(t *testing.T) {
 			require.Equal(t, i, v.Context().Value(of{}))
 		}
 		return doneEach(vs), nil
-	}).Erase()
+	}))
+
 	var members []step.Member
 	for i := range 3 {
 		c := claim(`{}`)
@@ -291,7 +295,7 @@ func TestTheContextsOfABatch(t *testing.T) {
 
 func TestGraphsShowBatchSteps(t *testing.T) {
 	t.Parallel()
-	g := fsm.GraphOf(together(func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) { return doneEach(vs), nil }, fsm.BatchOf(50)))
+	g := fsm.DiagramOf(together(func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) { return doneEach(vs), nil }, fsm.BatchOf(50)))
 	require.Equal(t, 50, g.Steps[0].Batch)
 	require.Zero(t, g.Steps[1].Batch)
 	g.Steps[0].Note = "7 waiting"

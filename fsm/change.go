@@ -85,9 +85,8 @@ func ChangeJSON(change func(state json.RawMessage) (json.RawMessage, error)) Cha
 	}}
 }
 
-// Apply returns the new state of an instance. It is for the engine's packages and carries no
-// promise of compatibility.
-func (c Change) Apply(env *step.Env, i RawInstance) (json.RawMessage, error) {
+// apply returns the new state of an instance.
+func (c Change) apply(env *step.Env, i RawInstance) (json.RawMessage, error) {
 	if c.of == nil {
 		return i.State, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -209,10 +210,10 @@ func TestForeignCodecs(t *testing.T) {
 		"raw NUL":      {foreign{raw: "\"\x00\""}, "not valid JSON"},
 		"broken":       {foreign{raw: "\"\xff\""}, "UTF-8"},
 	} {
-		_, err := cartMachine.New(cart{}).Erase(&step.Env{Codec: c.codec})
+		_, err := hidden.Spec(cartMachine.New(cart{}), &step.Env{Codec: c.codec})
 		require.ErrorContains(t, err, c.says, name)
 	}
-	_, err := cartMachine.New(cart{}).Erase(&step.Env{Codec: foreign{err: errBroken}})
+	_, err := hidden.Spec(cartMachine.New(cart{}), &step.Env{Codec: foreign{err: errBroken}})
 	require.ErrorIs(t, err, errBroken)
 	_, err = cartMachine.DecodeResult(foreign{err: errBroken}, nil)
 	require.ErrorIs(t, err, errBroken)
@@ -234,12 +235,13 @@ func FuzzState(f *testing.F) {
 	f.Add("", math.Inf(1))
 	m := fsm.Declare[string, float64]("fuzz")
 	f.Fuzz(func(t *testing.T, text string, number float64) {
-		d := m.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, float64]) (fsm.Outcome, error) {
+		d := hidden.Machine(m.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, float64]) (fsm.Outcome, error) {
 			if v.State == text {
 				return v.Done(number), nil
 			}
 			return v.Next("start", text), nil
-		})).Erase()
+		})))
+
 		c := claim(`"another"`)
 		if text == "another" {
 			c.State = json.RawMessage(`""`)

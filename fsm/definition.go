@@ -18,10 +18,11 @@ const DefaultCrashLimit = 20
 
 // Definition is a machine with its steps, for engine.Config. Several engines may use the same one.
 // Only this package can implement it.
-//
-// Erase returns the machine without its types. It is for the engine's packages and carries no
-// promise of compatibility.
-type Definition interface{ Erase() *step.Machine }
+type Definition interface {
+	// erase returns the machine without its types. Its Faults say what is wrong with it, each as a
+	// *DefinitionError.
+	erase() *step.Machine
+}
 
 // StepFunc is a step. It returns an outcome that its visit has made, or an error. The machine's
 // handler gets the error, and also a panic, as a [PanicError].
@@ -112,9 +113,9 @@ func (d *Defined[S, R]) Retry(p RetryPolicy) *Defined[S, R] {
 
 // Unless keeps each Done of the machine from dropping what its senders count on: it ends an
 // instance only if no signal of these names waits in the inbox, as if [EndOutcome.Unless] said so,
-// and else the instance goes on at the step to. An outcome with an Unless of its own goes by that
-// one; [EndOutcome.Discard] is for a Done that is to delete what waits. Every step may lead to this
-// one. A Fail deletes no signal, and so is left as it is.
+// and else the instance goes on at the step to. An outcome with its own Unless goes by that one;
+// [EndOutcome.Discard] is for a Done that is to delete waiting signals. Every step may lead to
+// this one. A Fail deletes no signal, and so is left as it is.
 func (d *Defined[S, R]) Unless(to string, signals ...AnySignal) *Defined[S, R] {
 	d.unless, d.to, d.signals = true, to, slices.Clone(signals)
 	return d
@@ -135,9 +136,7 @@ func (d *Defined[S, R]) History(k Keep) *Defined[S, R] {
 	return d
 }
 
-// Erase returns the machine without its types. Its Faults say what is wrong with it, each as a
-// *[DefinitionError]. It is for the engine's packages and carries no promise of compatibility.
-func (d *Defined[S, R]) Erase() *step.Machine {
+func (d *Defined[S, R]) erase() *step.Machine {
 	if d == nil {
 		d = &Defined[S, R]{}
 	}
@@ -227,7 +226,7 @@ func settle(x *execution, out Outcome, err error) (*step.Commit, error) {
 	if out == nil {
 		return nil, errNilOutcome()
 	}
-	return out.Erase(x.claim)
+	return out.erase(x.claim)
 }
 
 func (d *Defined[S, R]) faults() []error {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -56,7 +57,7 @@ func TestDefinitionFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			faults := c.of.Erase().Faults
+			faults := hidden.Machine(c.of).Faults
 			require.Len(t, faults, 1)
 			var bad *fsm.DefinitionError
 			require.ErrorAs(t, faults[0], &bad)
@@ -73,22 +74,23 @@ func length(_ context.Context, c cart) (string, error) { return string(rune('a' 
 func TestDefinitionCollectsAllFaults(t *testing.T) {
 	t.Parallel()
 	//gendurable:ignore steps the faults are what this tests
-	m := fsm.Declare[cart, string]("", fsm.Version(-1)).Define(fsm.Step("a", finish).To("b").Timeout(-1)).CrashLimit(-1).Erase()
+	m := hidden.Machine(fsm.Declare[cart, string]("", fsm.Version(-1)).Define(fsm.Step("a", finish).To("b").Timeout(-1)).CrashLimit(-1))
 	require.Len(t, m.Faults, 6) // name, version, initial step, timeout, to, crash limit
 }
 
 func TestDefinitionOfNothing(t *testing.T) {
 	t.Parallel()
 	var none *fsm.Defined[cart, string]
-	require.NotEmpty(t, none.Erase().Faults)
-	require.Len(t, cartMachine.Define(fsm.Step("start", finish), fsm.StepDef[cart, string]{}).Erase().Faults, 2) // name, function
-	require.NotEmpty(t, new(fsm.Defined[cart, string]).Erase().Faults)
+	require.NotEmpty(t, hidden.Machine(none).Faults)
+	require.Len(t, hidden.Machine(cartMachine.Define(fsm.Step("start", finish), fsm.StepDef[cart, string]{})).Faults, 2) // name, function
+	require.NotEmpty(t, hidden.Machine(new(fsm.Defined[cart, string])).Faults)
 }
 
 func TestErasedMachine(t *testing.T) {
 	t.Parallel()
-	m := fsm.Declare[cart, string]("m", fsm.Version(3), fsm.Queue("q"), fsm.Initial("a")).
-		Define(fsm.Step("a", finish).To("b", "a").Timeout(time.Minute), fsm.Step("b", finish).To()).CrashLimit(0).Erase()
+	m := hidden.Machine(fsm.Declare[cart, string]("m", fsm.Version(3), fsm.Queue("q"), fsm.Initial("a")).
+		Define(fsm.Step("a", finish).To("b", "a").Timeout(time.Minute), fsm.Step("b", finish).To()).CrashLimit(0))
+
 	require.Empty(t, m.Faults)
 	require.Equal(t, "m", m.Name)
 	require.Equal(t, 3, m.Version)
@@ -103,7 +105,7 @@ func TestErasedMachine(t *testing.T) {
 	require.Empty(t, m.Steps["b"].To)
 	require.NotNil(t, m.OnError)
 
-	job := fsm.Declare[cart, string]("j", fsm.Initial("go")).Job(length).Erase()
+	job := hidden.Machine(fsm.Declare[cart, string]("j", fsm.Initial("go")).Job(length))
 	require.Empty(t, job.Faults)
 	require.True(t, job.Job)
 	require.Equal(t, 20, job.CrashLimit)
@@ -128,7 +130,7 @@ func TestMaxAttemptsOfMachine(t *testing.T) {
 		"job of 5":        {cartMachine.Job(length).Retry(fsm.RetryPolicy{MaxAttempts: 5}), 5},
 		"job's handler":   {cartMachine.Job(length).OnError(giveUp), 0},
 	} {
-		m := c.of.Erase()
+		m := hidden.Machine(c.of)
 		require.Empty(t, m.Faults, name)
 		require.Equal(t, c.want, m.MaxAttempts, name)
 	}
@@ -143,8 +145,8 @@ func TestDefinitionIsReusable(t *testing.T) {
 	d := cartMachine.Define(steps...)
 	to[0], steps[1] = "nowhere", fsm.Step("other", finish)
 
-	first := d.Erase()
-	second := d.OnError(giveUp).CrashLimit(1).Erase()
+	first := hidden.Machine(d)
+	second := hidden.Machine(d.OnError(giveUp).CrashLimit(1))
 	second.Steps["start"].To[0] = "changed"
 	delete(second.Steps, "end")
 

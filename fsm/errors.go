@@ -36,7 +36,7 @@ var (
 )
 
 // DefinitionError is a fault of a machine's declaration or definition. engine.New returns all of
-// them; an insert returns those of the declaration.
+// them; an insert returns the declaration's.
 type DefinitionError struct {
 	Machine string // as declared
 	Version int

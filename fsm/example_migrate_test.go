@@ -22,10 +22,10 @@ func ExampleMigrate() {
 	}
 	inEuros := func(o orderV1) (order, error) { return order{o.Cents, "EUR"}, nil }
 	definition := v2.Define(fsm.Step("settle", settle).To()).
-		From(fsm.Migrate(v1, v2, inEuros, fsm.Steps{"start": "settle", "settle_payment": "settle"}))
+		From(fsm.Migrate(v1, v2, inEuros, fsm.StepNames{"start": "settle", "settle_payment": "settle"}))
 	fmt.Println(fsm.Check(definition))
 
-	wrong := v2.Define(fsm.Step("settle", settle).To()).From(fsm.Migrate(v1, v2, inEuros, fsm.Steps{"start": "begin"}))
+	wrong := v2.Define(fsm.Step("settle", settle).To()).From(fsm.Migrate(v1, v2, inEuros, fsm.StepNames{"start": "begin"}))
 	fmt.Println(fsm.Check(wrong) != nil)
 	// Output:
 	// <nil>

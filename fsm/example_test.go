@@ -82,7 +82,7 @@ func (m checkout) failed(_ context.Context, v *visit, err error) (fsm.Outcome, e
 
 // A machine of several steps waits for a payment, ships, and ends a month later.
 func Example() {
-	m := checkout{fullWarehouse{}}.Definition().Erase() // engine.New does this
+	m := hidden.Machine(checkout{fullWarehouse{}}.Definition()) // engine.New does this
 
 	claim := &step.Claim{ID: 1, Machine: "checkout", Version: 2, Step: "start", State: json.RawMessage(`{"ID":42}`)}
 	out, err := m.Steps[claim.Step].Run(context.Background(), claim)
@@ -160,7 +160,7 @@ func ExampleDeadline() {
 // Children run in parallel. The step that joins them gets their results, typed, in the order in
 // which they were spawned.
 func ExampleVisit_ScheduleChildren() {
-	m := machines[2].Erase()
+	m := hidden.Machine(machines[2])
 	claim := &step.Claim{ID: 1, Machine: "ingest.dir", Version: 1, Step: "start", State: json.RawMessage(`"/data"`)}
 	out, _ := m.Steps[claim.Step].Run(context.Background(), claim)
 	for _, child := range out.Spawn {
@@ -204,7 +204,7 @@ func collect(_ context.Context, v *fsm.Visit[Ballot, int]) (fsm.Outcome, error) 
 // A step that parks towards itself sleeps until another signal arrives: so it collects a set. The
 // deadline is in the state, so it does not move.
 func ExampleVisit_Await() {
-	m := Poll.Define(fsm.Step("collect", collect).To("collect")).Erase()
+	m := hidden.Machine(Poll.Define(fsm.Step("collect", collect).To("collect")))
 	claim := &step.Claim{Machine: "poll", Version: 1, Step: "collect", State: json.RawMessage(`{"Need":2,"Closes":"2030-01-02T15:00:00Z"}`)}
 	out, _ := m.Steps["collect"].Run(context.Background(), claim)
 	fmt.Println(out.Kind, out.Step, out.Names, out.At.Format(time.DateOnly))
@@ -225,14 +225,15 @@ type uploaded struct{ Parts, Of int }
 // the step still runs.
 func ExampleVisit_Publish() {
 	upload := fsm.Declare[int, fsm.None]("upload", fsm.Initial("send"))
-	m := upload.Define(fsm.Step("send", func(ctx context.Context, v *fsm.Visit[int, fsm.None]) (fsm.Outcome, error) {
+	m := hidden.Machine(upload.Define(fsm.Step("send", func(ctx context.Context, v *fsm.Visit[int, fsm.None]) (fsm.Outcome, error) {
 		for n := range v.State {
 			if err := v.Publish(ctx, uploaded{Parts: n + 1, Of: v.State}); err != nil {
 				return nil, err
 			}
 		}
 		return v.Done(fsm.None{}), nil
-	})).Erase()
+	})))
+
 	claim := &step.Claim{Machine: "upload", Version: 1, Step: "send", State: json.RawMessage(`2`)}
 	claim.Publish = func(_ context.Context, progress json.RawMessage) error {
 		fmt.Println(string(progress)) // the engine stores it
@@ -278,7 +279,7 @@ func ExampleMachine_Job() {
 		return fsm.None{}, nil
 	}).Retry(fsm.RetryPolicy{MaxAttempts: 5, Max: time.Minute})
 
-	m := job.Erase()
+	m := hidden.Machine(job)
 	for _, claim := range []*step.Claim{
 		{Step: "start", State: json.RawMessage(`"a@example.org"`)},
 		{Step: "start", State: json.RawMessage(`"a@example.org"`), Attempt: 1},
@@ -299,7 +300,7 @@ func ExampleMachine_Job() {
 // A wrong definition does not panic: engine.New returns all of its faults.
 func ExampleDefinitionError() {
 	//gendurable:ignore steps the faults are what this shows
-	m := Checkout.Define(fsm.Step("begin", checkout{}.start).To("shp").Timeout(-time.Second)).Erase()
+	m := hidden.Machine(Checkout.Define(fsm.Step("begin", checkout{}.start).To("shp").Timeout(-time.Second)))
 	for _, fault := range m.Faults {
 		if d, ok := errors.AsType[*fsm.DefinitionError](fault); ok {
 			fmt.Printf("%s: %v\n", d.Field, d.Err)
@@ -317,7 +318,7 @@ func ExampleSpec() {
 	o := spec.Options()
 	fmt.Println(o.Machine, o.Version, o.Step, o.Queue, o.Key, o.PartitionKey, o.Priority, o.Delay)
 
-	_, err := spec.Priority(40_000).Erase(nil) // the engine does this
+	_, err := hidden.Spec(spec.Priority(40_000), nil) // the engine does this
 	fmt.Println(err)
 	// Output:
 	// checkout 2 start checkout order:42 customer:7 -5 5m0s
@@ -329,7 +330,7 @@ func ExampleSpec_Debounce() {
 	w := Checkout.New(Order{ID: 42}).Debounce("order:42", 5*time.Second, time.Minute).Options().Window
 	fmt.Println(w.Kind, w.Key, w.For, w.Most)
 
-	_, err := Checkout.New(Order{ID: 42}).Debounce("order:42", time.Minute, time.Second).Erase(nil) // the engine does this
+	_, err := hidden.Spec(Checkout.New(Order{ID: 42}).Debounce("order:42", time.Minute, time.Second), nil) // the engine does this
 	fmt.Println(err)
 	// Output:
 	// debounce order:42 5s 1m0s
@@ -353,9 +354,9 @@ func ExampleSpec_OncePer() {
 // A policy needs a key that can be occupied.
 func ExampleSpec_OnConflict() {
 	spec := Checkout.New(Order{ID: 42}).OnConflict(fsm.ConflictReplace)
-	_, err := spec.Key("order:42").Erase(nil) // the engine does this
+	_, err := hidden.Spec(spec.Key("order:42"), nil) // the engine does this
 	fmt.Println(err)
-	_, err = spec.Erase(nil)
+	_, err = hidden.Spec(spec, nil)
 	fmt.Println(err)
 	// Output:
 	// <nil>
@@ -379,7 +380,7 @@ func ExampleInfo_IdempotencyKey() {
 // A signal's value makes its messages, and reads them in the step.
 func ExampleSignal() {
 	message := Paid.With(Payment{Cents: 4200}).DedupKey("evt-7")
-	sent, err := message.Erase(nil) // the engine does this
+	sent, err := hidden.Signal(message, nil) // the engine does this
 	fmt.Println(sent.Name, string(sent.Payload), sent.DedupKey, err)
 	// Output: payment_confirmed {"Cents":4200} evt-7 <nil>
 }
@@ -387,7 +388,7 @@ func ExampleSignal() {
 // A payment may come while the last step runs. The instance then goes on with it, instead of
 // deleting it.
 func ExampleEndOutcome_Unless() {
-	m := Checkout.Define(
+	m := hidden.Machine(Checkout.Define(
 		fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 			return v.Fail(errUnpaid).Unless("late", Paid), nil
 		}).To("late"),
@@ -395,7 +396,8 @@ func ExampleEndOutcome_Unless() {
 			p, _, err := Paid.First(v)
 			return v.Done(Receipt{Order: v.State.ID, Paid: p.Cents}), err
 		}),
-	).Erase()
+	))
+
 	out, err := m.Steps["start"].Run(context.Background(), &step.Claim{Step: "start", State: json.RawMessage(`{"ID":42}`)})
 	fmt.Println(out.Kind, "unless", out.Unless.Names, "else", out.Unless.Step, err)
 	// Output: fail unless [payment_confirmed] else late <nil>

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -40,7 +41,7 @@ func claim(state string) *step.Claim {
 
 func runClaim(t *testing.T, d fsm.Definition, c *step.Claim) (*step.Commit, error) {
 	t.Helper()
-	m := d.Erase()
+	m := hidden.Machine(d)
 	require.Empty(t, m.Faults)
 	require.Contains(t, m.Steps, c.Step)
 	return m.Steps[c.Step].Run(t.Context(), c)
@@ -54,7 +55,7 @@ func run(t *testing.T, out func(v *cartVisit) fsm.Outcome) (*step.Commit, error)
 
 func handle(t *testing.T, d fsm.Definition, c *step.Claim, failed error) *step.Commit {
 	t.Helper()
-	m := d.Erase()
+	m := hidden.Machine(d)
 	require.Empty(t, m.Faults)
 	out, err := m.OnError(t.Context(), c, failed)
 	require.NoError(t, err)

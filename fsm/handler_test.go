@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -80,11 +81,11 @@ func TestHandlersRetryRecordsTheError(t *testing.T) {
 
 func TestHandlerFails(t *testing.T) {
 	t.Parallel()
-	m := two(failing).OnError(func(context.Context, *cartVisit, error) (fsm.Outcome, error) { return nil, errors.New("me too") }).Erase()
+	m := hidden.Machine(two(failing).OnError(func(context.Context, *cartVisit, error) (fsm.Outcome, error) { return nil, errors.New("me too") }))
 	_, err := m.OnError(t.Context(), claim(`{}`), errBroken)
 	require.EqualError(t, err, "me too")
 
-	m = two(failing).OnError(func(context.Context, *cartVisit, error) (fsm.Outcome, error) { return nil, nil }).Erase()
+	m = hidden.Machine(two(failing).OnError(func(context.Context, *cartVisit, error) (fsm.Outcome, error) { return nil, nil }))
 	_, err = m.OnError(t.Context(), claim(`{}`), errBroken)
 	require.ErrorAs(t, err, new(*fsm.OutcomeError))
 }
@@ -100,7 +101,7 @@ func TestHandlerReturnsTheStepsOutcome(t *testing.T) {
 	c := claim(`{}`)
 	_, err := runClaim(t, d, c)
 	require.ErrorIs(t, err, errBroken)
-	_, err = d.Erase().OnError(t.Context(), c, err)
+	_, err = hidden.Machine(d).OnError(t.Context(), c, err)
 	require.ErrorContains(t, err, "another visit")
 }
 

@@ -135,10 +135,11 @@ func TestContextOfTheCallerStays(t *testing.T) {
 	type key struct{}
 	ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 	cancel(fsm.ErrDraining)
-	m := two(func(ctx context.Context, v *cartVisit) (fsm.Outcome, error) {
+	m := hidden.Machine(two(func(ctx context.Context, v *cartVisit) (fsm.Outcome, error) {
 		require.Equal(t, "value", ctx.Value(key{}))
 		return nil, context.Cause(ctx)
-	}).Erase()
+	}))
+
 	_, err := m.Steps["start"].Run(ctx, claim(`{}`))
 	require.ErrorIs(t, err, fsm.ErrDraining)
 }

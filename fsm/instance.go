@@ -35,7 +35,8 @@ type Instance[S, R any] struct {
 	FinishedAt   time.Time         `json:"finished_at,omitzero"` // zero unless terminal
 	Deadline     time.Time         `json:"deadline,omitzero"`    // the instance fails if it has not ended by then; zero: no deadline
 	Labels       map[string]string `json:"labels,omitempty"`
-	// Progress is what its steps have published last, as JSON; nil: nothing. See [Visit.Publish].
+	// Progress is the value that its steps have published last, as JSON; nil: nothing. See
+	// [Visit.Publish].
 	Progress json.RawMessage `json:"progress,omitempty"`
 }
 
@@ -153,7 +154,7 @@ func (c Child[R]) DecodeState(v any) error {
 	return nil
 }
 
-// children returns the children that join, of one machine; those of all machines if d is nil.
+// children returns the children that join, of one machine, or of all if d is nil.
 func children[R any](v AnyVisit, d *declaration) []Child[R] {
 	x := v.execution()
 	out := make([]Child[R], 0, len(x.claim.Children))
@@ -174,7 +175,7 @@ func childOf[R any](x *execution, c *step.Child, d *declaration) Child[R] {
 		Failure: Failure(c.Failure), LastError: c.LastError, raw: *c, codec: x.env.Codec}
 }
 
-// eachChild is children, read in pages where there is a database.
+// eachChild is children, read in pages if there is a database.
 func eachChild[R any](ctx context.Context, v AnyVisit, d *declaration) iter.Seq2[Child[R], error] {
 	return func(yield func(Child[R], error) bool) {
 		x := v.execution()

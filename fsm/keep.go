@@ -13,8 +13,8 @@ const (
 	// KeepTransitions records each committed transition: when, from which step to which, the kind of
 	// the outcome, the attempt, how long the step waited and ran, and its error.
 	KeepTransitions = step.KeepTransitions
-	// KeepStates also records what changed in the state, as an RFC 7386 merge patch of at most 8
-	// KiB. It leaves out larger patches, and those of states of more than 1 MiB. Personal data in a
+	// KeepStates also records what changed in the state, as an RFC 7386 merge patch of at most 8 KiB.
+	// It leaves out larger patches, and patches of states of more than 1 MiB. Personal data in a
 	// state is then also in the history: see engine.Config.Redact.
 	KeepStates = step.KeepStates
 )

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -138,5 +139,5 @@ func TestChildrenInPages(t *testing.T) {
 			require.Equal(t, fsm.ID(8), child.ID, "what is read already")
 		}
 	})
-	require.True(t, cartMachine.Define(fsm.Step("start", finish).ChildrenOnDemand()).Erase().Steps["start"].OnDemand)
+	require.True(t, hidden.Machine(cartMachine.Define(fsm.Step("start", finish).ChildrenOnDemand())).Steps["start"].OnDemand)
 }

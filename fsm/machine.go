@@ -34,8 +34,8 @@ type declaration struct {
 // [Queue], [Initial], [Deadline], [Retain], [StateSince], [ResultSince].
 type DeclareOption func(*declaration)
 
-// Version sets the version of the machine; 1 unless given. Versions run side by side, each with its
-// own definition. They may differ in S and in R: typed reads never decode those of another version
+// Version sets the version of the machine; 1 unless given. Versions run side by side, each with
+// its own definition. They may differ in S and in R: typed reads never decode another version's
 // unless [StateSince], [ResultSince] or a [Migrate] says how.
 func Version(n int) DeclareOption { return func(d *declaration) { d.version = n } }
 
@@ -200,8 +200,8 @@ func (m Machine[S, R]) owns(i RawInstance) error {
 // version reads it.
 func (m Machine[S, R]) Children(v AnyVisit) []Child[R] { return children[R](v, &m.d) }
 
-// EachChild reads those of this machine among the children that join at this visit, in spawn order,
-// in pages of about 1 MiB: for rounds of any size, in a step with [StepDef.ChildrenOnDemand]. An
+// EachChild reads, of the children that join at this visit, this machine's, in spawn order, in
+// pages of about 1 MiB: for rounds of any size, in a step with [StepDef.ChildrenOnDemand]. An
 // error ends it.
 func (m Machine[S, R]) EachChild(ctx context.Context, v AnyVisit) iter.Seq2[Child[R], error] {
 	return eachChild[R](ctx, v, &m.d)

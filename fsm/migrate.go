@@ -13,10 +13,10 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Steps says where instances of an older version go on: from a step of that version to one of the
-// newer. An instance at a step that is not named stays with its version until it comes to one that
-// is.
-type Steps map[string]string
+// StepNames says where instances of an older version go on: from a step of that version to one of
+// the newer. An instance at a step that is not named stays with its version until it comes to one
+// that is.
+type StepNames map[string]string
 
 // Migration converts instances of one version of a machine into a newer one: see [Migrate].
 type Migration struct {
@@ -32,8 +32,8 @@ type Migration struct {
 //
 // With an instance go its visit, its attempts, its idempotency keys, its inbox, what it awaits and
 // its children: the step at which it goes on must handle the signals that the old version awaited.
-// What has ended stays with its version.
-func Migrate[S1, R1, S2, R2 any](from Machine[S1, R1], to Machine[S2, R2], convert func(S1) (S2, error), steps Steps) Migration {
+// Ended instances stay with their version.
+func Migrate[S1, R1, S2, R2 any](from Machine[S1, R1], to Machine[S2, R2], convert func(S1) (S2, error), steps StepNames) Migration {
 	m := &step.Migration{Machine: to.d.name, From: from.d.version, To: to.d.version, Steps: maps.Clone(steps),
 		SameResult: reflect.TypeFor[R1]() == reflect.TypeFor[R2]()}
 	switch {
@@ -131,7 +131,7 @@ type Definer interface {
 func definition(from any, d *declaration) *step.Machine {
 	if definer, ok := from.(Definer); ok {
 		if known := definer.Definition(d.name, d.version); known != nil {
-			return known.Erase()
+			return known.erase()
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -43,8 +44,8 @@ func end[S any](_ context.Context, v *fsm.Visit[S, string]) (fsm.Outcome, error)
 
 func TestMigrationFaults(t *testing.T) {
 	t.Parallel()
-	oneTwo := fsm.Migrate(billV1, billV2, inEuros, fsm.Steps{"start": "start"})
-	twoThree := fsm.Migrate(billV2, billV3, asText, fsm.Steps{"start": "start"})
+	oneTwo := fsm.Migrate(billV1, billV2, inEuros, fsm.StepNames{"start": "start"})
+	twoThree := fsm.Migrate(billV2, billV3, asText, fsm.StepNames{"start": "start"})
 	back := func(price) (cents, error) { return cents{}, nil }
 	same := func(p price) (price, error) { return p, nil }
 	other := fsm.Declare[cents, string]("other")
@@ -64,8 +65,8 @@ func TestMigrationFaults(t *testing.T) {
 		"of another machine":         {two(fsm.Migrate(other, otherV2, inEuros, nil)), "from[version 1]", `of machine "other"`},
 		"no function":                {two(fsm.Migrate[cents, string](billV1, billV2, nil, nil)), "from[version 1]", "nil function"},
 		"zero":                       {two(fsm.Migration{}), "from[0]", "that Migrate has not made"},
-		"to an unknown step":         {two(fsm.Migrate(billV1, billV2, inEuros, fsm.Steps{"start": "end"})), "from[version 1].steps", `no step "end", to which "start" leads`},
-		"from a step without a name": {two(fsm.Migrate(billV1, billV2, inEuros, fsm.Steps{"": "start"})), "from[version 1].steps", "empty"},
+		"to an unknown step":         {two(fsm.Migrate(billV1, billV2, inEuros, fsm.StepNames{"start": "end"})), "from[version 1].steps", `no step "end", to which "start" leads`},
+		"from a step without a name": {two(fsm.Migrate(billV1, billV2, inEuros, fsm.StepNames{"": "start"})), "from[version 1].steps", "empty"},
 		"two ways": {three(twoThree, oneTwo, fsm.Migrate(billV1, billV3, func(cents) (text, error) { return text{}, nil }, nil)),
 			"from[version 1]", "2 migrations from it, want one"},
 		"a gap in the chain": {three(oneTwo), "from[version 1]", "leads to version 2, and nothing here leads from there to 3"},
@@ -73,7 +74,7 @@ func TestMigrationFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			faults := c.d.Erase().Faults
+			faults := hidden.Machine(c.d).Faults
 			require.NotEmpty(t, faults)
 			var fault *fsm.DefinitionError
 			require.ErrorAs(t, faults[0], &fault)
@@ -81,8 +82,8 @@ func TestMigrationFaults(t *testing.T) {
 			require.ErrorContains(t, fault, c.says)
 		})
 	}
-	require.Empty(t, three(oneTwo, twoThree).Erase().Faults)
-	require.Empty(t, three(twoThree, oneTwo).Erase().Faults, "in any order")
+	require.Empty(t, hidden.Machine(three(oneTwo, twoThree)).Faults)
+	require.Empty(t, hidden.Machine(three(twoThree, oneTwo)).Faults, "in any order")
 }
 
 // registry is a Reader that knows definitions.
@@ -93,7 +94,7 @@ type registry struct {
 
 func (r registry) Definition(machine string, version int) fsm.Definition {
 	for _, d := range r.definitions {
-		if m := d.Erase(); m.Name == machine && m.Version == version {
+		if m := hidden.Machine(d); m.Name == machine && m.Version == version {
 			return d
 		}
 	}
@@ -131,7 +132,7 @@ func TestTypedReadsConvert(t *testing.T) {
 	c := claim(`{}`)
 	c.Round, c.Visit = 3, 3
 	c.Children = []step.Child{{ID: 8, Machine: "bill", Version: 1, Status: "done", State: json.RawMessage(`{"Cents": 6}`), Result: json.RawMessage(`"c"`)}}
-	c.Env = &step.Env{Machine: func(string, int) *step.Machine { return three.Erase() }}
+	c.Env = &step.Env{Machine: func(string, int) *step.Machine { return hidden.Machine(three) }}
 	inStep(t, c, func(_ context.Context, v *cartVisit) {
 		child := billV3.Children(v)[0]
 		result, err := child.Result()

@@ -95,7 +95,7 @@ func (v *Visit[S, R]) ScheduleGraph(to string, state S, nodes ...GraphNode) *Chi
 	return j
 }
 
-// what names the children in errors.
+// what is the name of the children in errors.
 func (j *ChildrenOutcome) what() string {
 	if j.nodes != nil {
 		return "nodes"

@@ -16,10 +16,10 @@ func (e *EndOutcome[S]) Add(nodes ...GraphNode) *EndOutcome[S] {
 }
 
 // Add adds nodes to the graph of which this instance is a node, in the commit of the outcome: they
-// are there exactly if that commit is. They are nodes as those of [Visit.ScheduleGraph]: the
-// graph's root waits for them, too. They may wait for each other and for any node of the graph,
-// this one included, whether it has ended or not. By [GraphNode.Before] nodes that are there wait
-// for them, unless these have begun.
+// are there exactly if that commit is. They are nodes as for [Visit.ScheduleGraph]: the graph's
+// root waits for them, too. They may wait for each other and for any node of the graph, this one
+// included, whether it has ended or not. By [GraphNode.Before] nodes that are there wait for them,
+// unless these have begun.
 //
 // A name that a node of the same machine has already is that node: it stays as it is, and does not
 // wait for anything more; only its Before counts. What would wait for an added node but has failed,

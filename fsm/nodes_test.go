@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -84,14 +85,15 @@ func TestFaultsOfGraphs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := cartMachine.Define(
+			m := hidden.Machine(cartMachine.Define(
 				fsm.Step("start", func(_ context.Context, v *cartVisit) (fsm.Outcome, error) {
 					out := v.ScheduleGraph("end", v.State, c.nodes...)
 					if c.nodes == nil {
 						out = out.Quorum(1)
 					}
 					return out, nil
-				}), fsm.Step("end", func(context.Context, *cartVisit) (fsm.Outcome, error) { return nil, errors.New("unreachable") })).Erase()
+				}), fsm.Step("end", func(context.Context, *cartVisit) (fsm.Outcome, error) { return nil, errors.New("unreachable") })))
+
 			env := &step.Env{Codec: fsm.JSON{}, Limits: step.Limits{Children: 40}.WithDefaults()}
 			_, err := m.Steps["start"].Run(t.Context(), &step.Claim{Env: env, ID: 1, Machine: m.Name, Version: 1, Step: "start", State: json.RawMessage(`{}`)})
 			require.ErrorContains(t, err, c.want)
@@ -102,7 +104,7 @@ func TestFaultsOfGraphs(t *testing.T) {
 }
 
 func ExampleVisit_ScheduleGraph() {
-	m := Loan.Define(
+	m := hidden.Machine(Loan.Define(
 		fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 			return v.ScheduleGraph("choose", v.State,
 				fsm.Node("rates", Quote.New(1)),
@@ -112,17 +114,19 @@ func ExampleVisit_ScheduleGraph() {
 				fsm.Node("archive", Quote.New(5)).AfterEnd("offer", "apologise")), nil
 		}),
 		fsm.Step("choose", choose),
-	).Erase()
+	))
+
 	out, err := m.Steps["start"].Run(context.Background(), &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`)})
 	fmt.Println(len(out.Spawn), "nodes,", len(out.Graph.Edges), "edges", err)
 	// Output: 5 nodes, 5 edges <nil>
 }
 
 func ExampleNode() {
-	m := Loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+	m := hidden.Machine(Loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 		return v.ScheduleGraph("start", v.State, fsm.Node("a", Quote.New(1)).After("c"), fsm.Node("b", Quote.New(2)).After("a"),
 			fsm.Node("c", Quote.New(3)).After("b")), nil
-	})).Erase()
+	})))
+
 	_, err := m.Steps["start"].Run(context.Background(), &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`)})
 	fmt.Println(err)
 	// Output: outcome: nodes: cycle: a → b → c → a
@@ -130,18 +134,19 @@ func ExampleNode() {
 
 // A node gets the results of those that it has waited for.
 func ExampleMachine_Upstream() {
-	m := Loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+	m := hidden.Machine(Loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 		rates, err := Quote.Upstream(v, "rates")
 		if err != nil {
 			return nil, err
 		}
 		_, err = Quote.Upstream(v, "risk")
-		if risk, ok := v.Upstream("risk"); ok && risk.Status == fsm.StatusFailed { // it waits by AfterEnd
+		if risk, ok := v.Upstream("risk"); ok && risk.Status == fsm.StatusFailed {
 			return v.Done(fmt.Sprintf("%s; %v", rates, err)), nil
 		}
 		_, err = Quote.Upstream(v, "archive")
 		return v.Done(rates), err
-	})).Erase()
+	})))
+
 	out, err := m.Steps["start"].Run(context.Background(), &step.Claim{ID: 9, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`),
 		Node: "offer", Upstream: []step.Upstream{
 			{Child: step.Child{ID: 7, Node: "rates", Machine: "loan.quote", Status: "done", Result: json.RawMessage(`"3.1 %"`)}},
@@ -154,9 +159,10 @@ func ExampleMachine_Upstream() {
 // added returns the outcome of a node whose step adds nodes, once done.
 func added(t *testing.T, node string, nodes ...fsm.GraphNode) (*step.Commit, error) {
 	t.Helper()
-	m := cartMachine.Define(fsm.Step("start", func(_ context.Context, v *cartVisit) (fsm.Outcome, error) {
+	m := hidden.Machine(cartMachine.Define(fsm.Step("start", func(_ context.Context, v *cartVisit) (fsm.Outcome, error) {
 		return v.Done("").Add(nodes...), nil
-	})).Erase()
+	})))
+
 	env := &step.Env{Codec: fsm.JSON{}, Limits: step.Limits{Children: 40}.WithDefaults()}
 	return m.Steps["start"].Run(t.Context(), &step.Claim{Env: env, ID: 1, Machine: m.Name, Version: 1, Step: "start", State: json.RawMessage(`{}`), Node: node, Parent: 9})
 }
@@ -194,11 +200,12 @@ func TestFaultsOfAdditions(t *testing.T) {
 
 // A node may decide what comes behind it; "offer" is in the graph, and waits for what is added.
 func ExampleNextOutcome_Add() {
-	m := Loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+	m := hidden.Machine(Loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 		return v.Done("two more").Add(
 			fsm.Node("second", Quote.New(2)).Before("offer"),
 			fsm.Node("third", Quote.New(3)).After("second").BeforeEnd("offer")), nil
-	})).Erase()
+	})))
+
 	out, err := m.Steps["start"].Run(context.Background(), &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`), Node: "decide"})
 	fmt.Println(out.Add.Graph.Nodes, out.Add.Graph.Edges, err)
 	// Output: [second third offer] [{0 2 0} {0 1 0} {1 2 1}] <nil>

@@ -14,13 +14,11 @@ import (
 
 // Outcome is the decision of a step, or of its machine's handler (spec §3). The methods of [Visit]
 // make outcomes. A step returns either an outcome or an error; the engine ignores an outcome that
-// comes with an error.
-//
-// Erase validates and encodes the outcome of the execution that the claim belongs to, in the
-// guarded region of the step. Its errors are of type [OutcomeError]. It is for the engine's
-// packages and carries no promise of compatibility. No other package can implement Outcome.
+// comes with an error. No other package can implement Outcome.
 type Outcome interface {
-	Erase(of *step.Claim) (*step.Commit, error)
+	// erase validates and encodes the outcome of the execution that the claim belongs to, in the
+	// guarded region of the step. Its errors are of type *OutcomeError.
+	erase(of *step.Claim) (*step.Commit, error)
 }
 
 // Next goes on at the step to, with this state: at once, or after [NextOutcome.After], or not
@@ -136,9 +134,7 @@ func (t *NextOutcome) At(at time.Time) *NextOutcome {
 	return t
 }
 
-// Erase implements [Outcome]. It is for the engine's packages and carries no promise of
-// compatibility.
-func (t *NextOutcome) Erase(of *step.Claim) (*step.Commit, error) {
+func (t *NextOutcome) erase(of *step.Claim) (*step.Commit, error) {
 	if t == nil {
 		return nil, errNilOutcome()
 	}
@@ -189,9 +185,7 @@ func (p *AwaitOutcome) Until(at time.Time) *AwaitOutcome {
 	return p
 }
 
-// Erase implements [Outcome]. It is for the engine's packages and carries no promise of
-// compatibility.
-func (p *AwaitOutcome) Erase(of *step.Claim) (*step.Commit, error) {
+func (p *AwaitOutcome) erase(of *step.Claim) (*step.Commit, error) {
 	if p == nil {
 		return nil, errNilOutcome()
 	}
@@ -222,7 +216,7 @@ type bound struct {
 	limited, fixed bool // by Timeout, by Until
 }
 
-// check returns the timeout, or the time; both are zero where there is no bound.
+// check returns the timeout, or the time; both are zero if there is no bound.
 func (b *bound) check() (time.Duration, time.Time, error) {
 	if b.limited && b.fixed {
 		return 0, time.Time{}, outcomeFault("until", errors.New("both Timeout and Until"))
@@ -285,7 +279,7 @@ type retrying struct {
 	delay time.Duration
 }
 
-func (r *retrying) Erase(of *step.Claim) (*step.Commit, error) {
+func (r *retrying) erase(of *step.Claim) (*step.Commit, error) {
 	state, err := r.exec.store(of, r.state)
 	if err != nil {
 		return nil, err
@@ -303,7 +297,7 @@ type snoozing struct {
 	delay   time.Duration
 }
 
-func (s *snoozing) Erase(of *step.Claim) (*step.Commit, error) {
+func (s *snoozing) erase(of *step.Claim) (*step.Commit, error) {
 	if err := s.exec.owns(of); err != nil {
 		return nil, err
 	}
@@ -327,7 +321,7 @@ type policing struct {
 	err    error
 }
 
-func (p *policing) Erase(of *step.Claim) (*step.Commit, error) {
+func (p *policing) erase(of *step.Claim) (*step.Commit, error) {
 	state, err := p.exec.store(of, p.state)
 	if err != nil {
 		return nil, err

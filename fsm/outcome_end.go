@@ -46,9 +46,7 @@ func (e *EndOutcome[S]) With(state S) *EndOutcome[S] {
 	return e
 }
 
-// Erase implements [Outcome]. It is for the engine's packages and carries no promise of
-// compatibility.
-func (e *EndOutcome[S]) Erase(of *step.Claim) (*step.Commit, error) {
+func (e *EndOutcome[S]) erase(of *step.Claim) (*step.Commit, error) {
 	if e == nil {
 		return nil, errNilOutcome()
 	}

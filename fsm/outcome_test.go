@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -310,8 +311,9 @@ func TestUnlessOfAMachine(t *testing.T) {
 		f := func(_ context.Context, v *cartVisit) (fsm.Outcome, error) { return out(v), nil }
 		d := cartMachine.Define(fsm.Step("start", f).To(), fsm.Step("end", finish), late).Unless("late", paid, paid)
 		c, err := runClaim(t, d, claim(`{"id":1}`))
-		handled, ofHandler := cartMachine.Define(fsm.Step("start", failing).To(), late).Unless("late", paid).
-			OnError(func(_ context.Context, v *cartVisit, _ error) (fsm.Outcome, error) { return out(v), nil }).Erase().OnError(t.Context(), claim(`{"id":1}`), errBroken)
+		handled, ofHandler := hidden.Machine(cartMachine.Define(fsm.Step("start", failing).To(), late).Unless("late", paid).
+			OnError(func(_ context.Context, v *cartVisit, _ error) (fsm.Outcome, error) { return out(v), nil })).
+			OnError(t.Context(), claim(`{"id":1}`), errBroken)
 		require.Equal(t, err == nil, ofHandler == nil)
 		if err == nil && c.Unless != nil && c.Unless.Step == "late" {
 			require.Equal(t, c, handled)
@@ -371,7 +373,7 @@ func TestTo(t *testing.T) {
 				f := func(_ context.Context, v *cartVisit) (fsm.Outcome, error) { return out(v, to), nil }
 				_, err := runClaim(t, machine(c.to, f), claim(`{}`))
 				handler := machine(c.to, failing).OnError(func(_ context.Context, v *cartVisit, _ error) (fsm.Outcome, error) { return out(v, to), nil })
-				_, handled := handler.Erase().OnError(t.Context(), claim(`{}`), errBroken)
+				_, handled := hidden.Machine(handler).OnError(t.Context(), claim(`{}`), errBroken)
 				if slices.Contains(c.allowed, to) {
 					require.NoError(t, err, "%s %v %s", name, c.to, to)
 					require.NoError(t, handled, "%s %v %s", name, c.to, to)
@@ -409,8 +411,9 @@ func TestErrorOutranksOutcome(t *testing.T) {
 // The worker catches panics of user code: nothing in between may swallow one.
 func TestPanicsPass(t *testing.T) {
 	t.Parallel()
-	m := two(func(context.Context, *cartVisit) (fsm.Outcome, error) { panic("step") }).
-		OnError(func(context.Context, *cartVisit, error) (fsm.Outcome, error) { panic("handler") }).Erase()
+	m := hidden.Machine(two(func(context.Context, *cartVisit) (fsm.Outcome, error) { panic("step") }).
+		OnError(func(context.Context, *cartVisit, error) (fsm.Outcome, error) { panic("handler") }))
+
 	require.PanicsWithValue(t, "step", func() { _, _ = m.Steps["start"].Run(t.Context(), claim(`{}`)) })
 	require.PanicsWithValue(t, "handler", func() { _, _ = m.OnError(t.Context(), claim(`{}`), errBroken) })
 }

@@ -14,13 +14,13 @@ const MaxProgressBytes = 8 << 10
 
 // Publish stores the progress of the instance, for Get, Wait, WaitParked and lists to return with
 // it: any small value that encodes as JSON, of at most [MaxProgressBytes]. It is there at once,
-// while the step runs, and stays, whatever becomes of the step, until a step of the instance
-// publishes again. It is for people to watch: a step should not decide by it.
+// while the step runs, and stays, also if the step fails, until a step of the instance publishes
+// again. It is for people to watch: a step should not decide by it.
 //
 // Each call is an update of the row, so publish a few times a second at most. Errors:
-// [ErrLeaseLost] if the instance is no longer the step's, that of the
-// codec, an [ErrTooLarge]. Transient faults of Postgres are repeated until ctx ends.
-// Without a database, as in unit tests, it only checks the value.
+// [ErrLeaseLost] if the instance is no longer the step's, the codec's error, an [ErrTooLarge].
+// Transient faults of Postgres are repeated until ctx ends. Without a database, as in unit tests,
+// it only checks the value.
 func (v *Visit[S, R]) Publish(ctx context.Context, progress any) error {
 	x := v.execution()
 	err := step.CheckType(x.env.Codec, reflect.TypeOf(progress))

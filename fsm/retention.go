@@ -16,11 +16,12 @@ const RetainNone = step.RetainNone
 // at most 100 years, or [RetainNone].
 //
 // With RetainNone in Done, the row goes in the transaction of its Done, and with it all that could
-// be read of it: Wait and Get return ErrNotFound. That is for instances by the million whose result
-// nobody reads. Their history, if the machine has one, stays. Some are kept until the next sweep of
-// the GC: children, until their parents have gone; instances that have had children; those that
-// [engine.InTx] ends; those that a row of the host's refers to; all, where engine.Config.Archive is
-// to get them. A key whose [Scope] outlives Done does not go with it, so such a spec is refused.
+// be read of it: Wait and Get return ErrNotFound. That is for instances by the million whose
+// result is never read. Their history, if the machine has one, stays. Some are kept until the next
+// sweep of the GC: children, until their parents have gone; instances that have had children;
+// those that [engine.InTx] ends; those that a row of the host's refers to; all, where
+// engine.Config.Archive is to get them. A key whose [Scope] outlives Done does not go with it, so
+// such a spec is refused.
 //
 // A child is kept for its parent in any case: as long as the parent is.
 //

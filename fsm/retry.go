@@ -26,7 +26,7 @@ const (
 // RetryPolicy says when to retry and when to give up (spec §3). It retries after min(Max, Base ·
 // 2^attempt) ± 20 %, for at most MaxAttempts runs of a visit. The zero value has the defaults that
 // its fields name. A [Permanent] error is not retried, nor an [OutcomeError] of the step, which is
-// a fault of the program, unless it is that of a whole batch ([BatchError]); an error of
+// a fault of the program, unless it belongs to a whole batch ([BatchError]); an error of
 // [RetryAfter] brings its own delay.
 type RetryPolicy struct {
 	MaxAttempts int           // how many runs, crashes included; 0: 20; or Unlimited
@@ -102,8 +102,9 @@ func (p RetryPolicy) commit(attempt int, state json.RawMessage, err error) (*ste
 	return &step.Commit{Kind: step.Retry, State: state, Delay: delay, Err: step.SanitizeError(err)}, nil
 }
 
-// isProgramFault reports whether an outcome is wrong by itself: a retry would return the same. What
-// Postgres has refused may pass, and what a batch lacks may be there when the instance runs alone.
+// isProgramFault reports whether an outcome is wrong by itself: a retry would return the same. A
+// refusal of Postgres may pass, and a value that a batch lacks may be there when the instance runs
+// alone.
 func isProgramFault(err error) bool {
 	fault, ok := errors.AsType[*OutcomeError](err)
 	return ok && fault.Field != "commit" && !strings.HasPrefix(fault.Field, "outcomes[")
@@ -131,8 +132,8 @@ func Permanent(err error) error {
 
 // RetryAfter wraps err to say that a retry makes sense after d, like a server's Retry-After. A
 // [RetryPolicy] then waits for d, not randomised. The run still counts as an attempt, and at the
-// last one the instance fails: [Again] is for what is not to count. A negative d, of a moment that
-// has passed, is 0. The text is err's; nil stays nil. If one chain has several, the outermost
+// last one the instance fails: [Again] is for runs that do not count. A negative d, of a moment
+// that has passed, is 0. The text is err's; nil stays nil. If one chain has several, the outermost
 // counts.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {

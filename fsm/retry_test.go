@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -151,7 +152,7 @@ func TestRetryDelayOutOfRange(t *testing.T) {
 		"over 100 y":             {fsm.RetryPolicy{Delay: func(int) time.Duration { return fsm.MaxDelay + 1 }}, errBroken},
 		"retry after over 100 y": {fsm.RetryPolicy{}, fsm.RetryAfter(math.MaxInt64, errBroken)},
 	} {
-		_, err := two(failing).Retry(c.policy).Erase().OnError(t.Context(), claim(`{}`), c.err)
+		_, err := hidden.Machine(two(failing).Retry(c.policy)).OnError(t.Context(), claim(`{}`), c.err)
 		var bad *fsm.OutcomeError
 		require.ErrorAs(t, err, &bad, name)
 		require.Equal(t, "delay", bad.Field, name)

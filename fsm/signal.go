@@ -108,9 +108,8 @@ func (m Message) Name() string { return m.name }
 // Payload returns the payload as given to [Signal.With].
 func (m Message) Payload() any { return m.payload }
 
-// Erase validates the message and encodes its payload. Its errors are of type [MessageError]. It is
-// for the engine's packages and carries no promise of compatibility.
-func (m Message) Erase(env *step.Env) (*step.Signal, error) {
+// erase validates the message and encodes its payload. Its errors are of type [MessageError].
+func (m Message) erase(env *step.Env) (*step.Signal, error) {
 	if err := checkName(m.name); err != nil {
 		return nil, &MessageError{Field: "name", Err: err}
 	}

@@ -156,9 +156,8 @@ func (s Spec) Step(name string) Spec {
 	return s
 }
 
-// Erase validates the spec and encodes its state. Its errors are of type [SpecError]. It is for the
-// engine's packages and carries no promise of compatibility.
-func (s Spec) Erase(env *step.Env) (*step.Spec, error) {
+// erase validates the spec and encodes its state. Its errors are of type [SpecError].
+func (s Spec) erase(env *step.Env) (*step.Spec, error) {
 	if s.declared != nil {
 		return nil, specFault("machine", s.declared)
 	}

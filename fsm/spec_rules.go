@@ -129,8 +129,8 @@ func (s Spec) checkWindow() error {
 	return nil
 }
 
-// checkUnruled refuses, for whoever inserts in a transaction that decides something else, a spec
-// whose insert would change other instances or be refused by a window.
+// checkUnruled refuses, for inserts in a transaction that decides something else, a spec whose
+// insert would change other instances or be refused by a window.
 func checkUnruled(spec *step.Spec, whose string) error {
 	switch {
 	case spec.Conflict != step.ConflictRefuse:

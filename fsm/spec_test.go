@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -23,14 +24,14 @@ func TestSpec(t *testing.T) {
 		PartitionKey: "p", At: at, Deadline: 2 * time.Hour, Labels: map[string]string{"customer": "8", "region": "eu"}}, full.Options())
 	require.Equal(t, cart{ID: 1}, full.State())
 
-	got, err := full.Erase(nil)
+	got, err := hidden.Spec(full, nil)
 	require.NoError(t, err)
 	require.NotZero(t, got.UID)
 	require.Equal(t, &step.Spec{UID: got.UID, Machine: "m", Version: 2, Step: "s", Queue: "other", Priority: -32768, State: json.RawMessage(`{"id":1}`),
 		Key: "k", Scope: step.ScopeLiveOrFailed, PartitionKey: "p", At: at, Deadline: 2 * time.Hour,
 		Labels: json.RawMessage(`{"customer":"8","region":"eu"}`)}, got)
 
-	plain, err := m.New(cart{}).After(time.Minute).Erase(nil)
+	plain, err := hidden.Spec(m.New(cart{}).After(time.Minute), nil)
 	require.NoError(t, err)
 	require.Equal(t, &step.Spec{UID: plain.UID, Machine: "m", Version: 2, Step: "go", Queue: "q", State: json.RawMessage(`{"id":0}`), Delay: time.Minute,
 		Deadline: time.Hour}, plain)
@@ -47,7 +48,7 @@ func TestSpecRules(t *testing.T) {
 		{Kind: step.WindowThrottle, Key: "w", For: time.Second, Most: 0}:       spec.Key("k").Throttle("w", time.Second),
 		{}: spec.Key("k").OnConflict(fsm.ConflictRefuse),
 	} {
-		got, err := s.Erase(nil)
+		got, err := hidden.Spec(s, nil)
 		require.NoError(t, err)
 		require.Equal(t, want, got.Window)
 		require.Equal(t, want.Kind != "", got.Ruled())
@@ -55,7 +56,7 @@ func TestSpecRules(t *testing.T) {
 			require.Equal(t, want.For, got.Delay)
 		}
 	}
-	got, err := spec.Key("k").OnConflict(fsm.ConflictNewest).Erase(nil)
+	got, err := hidden.Spec(spec.Key("k").OnConflict(fsm.ConflictNewest), nil)
 	require.NoError(t, err)
 	require.Equal(t, step.ConflictNewest, got.Conflict)
 	require.True(t, got.Ruled())
@@ -65,9 +66,9 @@ func TestSpecRules(t *testing.T) {
 func TestSpecUIDs(t *testing.T) {
 	t.Parallel()
 	spec := cartMachine.New(cart{})
-	a, err := spec.Erase(nil)
+	a, err := hidden.Spec(spec, nil)
 	require.NoError(t, err)
-	b, err := spec.Erase(nil)
+	b, err := hidden.Spec(spec, nil)
 	require.NoError(t, err)
 	require.NotEqual(t, a.UID, b.UID)
 	require.Equal(t, byte(4), a.UID[6]>>4, "a random UUID")
@@ -80,7 +81,7 @@ func TestSpecMethodsCopy(t *testing.T) {
 	spec.Key("k").PartitionKey("").Queue("").Priority(1e6).After(-1).At(time.Now()).Step("").KeyFromState().Scope(9).Deadline(-1).Label("a", "c").Label("d", "")
 	spec.Options().Labels["a"] = "d"
 	require.Equal(t, before, spec.Options())
-	_, err := spec.Erase(nil)
+	_, err := hidden.Spec(spec, nil)
 	require.NoError(t, err)
 }
 
@@ -94,9 +95,9 @@ func labelled(spec fsm.Spec, n int) fsm.Spec {
 // Values at the bounds are stored.
 func TestSpecAtTheBounds(t *testing.T) {
 	t.Parallel()
-	_, err := labelled(cartMachine.New(cart{}), 15).Label(long(64), long(256)).Deadline(fsm.MaxDelay).Erase(nil)
+	_, err := hidden.Spec(labelled(cartMachine.New(cart{}), 15).Label(long(64), long(256)).Deadline(fsm.MaxDelay), nil)
 	require.NoError(t, err)
-	none, err := fsm.Declare[cart, string]("m", fsm.Deadline(time.Minute)).New(cart{}).Deadline(0).Erase(nil)
+	none, err := hidden.Spec(fsm.Declare[cart, string]("m", fsm.Deadline(time.Minute)).New(cart{}).Deadline(0), nil)
 	require.NoError(t, err)
 	require.Zero(t, none.Deadline)
 	require.Nil(t, none.Labels)
@@ -166,7 +167,7 @@ func TestSpecFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := c.spec.Erase(&step.Env{})
+			got, err := hidden.Spec(c.spec, &step.Env{})
 			require.Nil(t, got)
 			var bad *fsm.SpecError
 			require.ErrorAs(t, err, &bad)
@@ -174,28 +175,28 @@ func TestSpecFaults(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 		})
 	}
-	_, err := fsm.Declare[int, int]("m", fsm.Version(-1)).New(1).Erase(nil)
+	_, err := hidden.Spec(fsm.Declare[int, int]("m", fsm.Version(-1)).New(1), nil)
 	require.ErrorAs(t, err, new(*fsm.DefinitionError))
-	_, err = unkeyed.KeyFromState().Key("k").Erase(nil)
+	_, err = hidden.Spec(unkeyed.KeyFromState().Key("k"), nil)
 	require.ErrorContains(t, err, "state", "a later key replaces one that could not be made")
 }
 
 func TestSpecPastTimes(t *testing.T) {
 	t.Parallel()
 	for _, at := range []time.Time{{}, time.Date(-9999, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(-1, 0)} {
-		got, err := cartMachine.New(cart{}).At(at).Erase(nil)
+		got, err := hidden.Spec(cartMachine.New(cart{}).At(at), nil)
 		require.NoError(t, err)
 		require.True(t, got.At.Equal(time.Unix(0, 0)), "%v became %v", at, got.At)
 	}
 	recent := time.Now().Add(-time.Second)
-	got, err := cartMachine.New(cart{}).At(recent).Erase(nil)
+	got, err := hidden.Spec(cartMachine.New(cart{}).At(recent), nil)
 	require.NoError(t, err)
 	require.Equal(t, recent, got.At, "the database's clock decides")
 }
 
 func TestSpecTooLarge(t *testing.T) {
 	t.Parallel()
-	_, err := cartMachine.New(cart{Extra: long(99)}).Erase(&step.Env{Limits: step.Limits{PayloadBytes: 100}})
+	_, err := hidden.Spec(cartMachine.New(cart{Extra: long(99)}), &step.Env{Limits: step.Limits{PayloadBytes: 100}})
 	require.ErrorIs(t, err, fsm.ErrTooLarge)
 }
 
@@ -235,7 +236,7 @@ func TestKeyFromState(t *testing.T) {
 	same := func(m fsm.Machine[cart, string]) fsm.Key { return m.New(cart{ID: 42}).KeyFromState().Options().Key }
 	require.Equal(t, same(cartMachine), same(fsm.Declare[cart, string]("cart", fsm.Version(2))), "of every version")
 	require.NotEqual(t, same(cartMachine), same(fsm.Declare[cart, string]("cart2")))
-	got, err := cartMachine.New(cart{ID: 42}).KeyFromState().Erase(&step.Env{Codec: foreign{raw: `"cipher"`}})
+	got, err := hidden.Spec(cartMachine.New(cart{ID: 42}).KeyFromState(), &step.Env{Codec: foreign{raw: `"cipher"`}})
 	require.NoError(t, err)
 	require.Equal(t, string(same(cartMachine)), got.Key, "independent of the codec")
 	require.Equal(t, `"cipher"`, string(got.State))
@@ -246,13 +247,13 @@ func TestMessage(t *testing.T) {
 	m := paid.With(5).DedupKey("evt-7")
 	require.Equal(t, "paid", m.Name())
 	require.Equal(t, 5, m.Payload())
-	got, err := m.Erase(nil)
+	got, err := hidden.Signal(m, nil)
 	require.NoError(t, err)
 	require.Equal(t, &step.Signal{Name: "paid", Payload: json.RawMessage(`5`), DedupKey: "evt-7"}, got)
 
 	plain := paid.With(5)
 	plain.DedupKey("dropped")
-	got, err = plain.Erase(nil)
+	got, err = hidden.Signal(plain, nil)
 	require.NoError(t, err)
 	require.Empty(t, got.DedupKey)
 
@@ -270,7 +271,7 @@ func TestMessage(t *testing.T) {
 		"does not encode": {fsm.DeclareSignal[any]("x").With(func() {}), "payload", "unsupported"},
 		"too large":       {other.With(long(1 << 20)), "payload", "at most"},
 	} {
-		_, err := c.message.Erase(&step.Env{})
+		_, err := hidden.Signal(c.message, &step.Env{})
 		var bad *fsm.MessageError
 		require.ErrorAs(t, err, &bad, name)
 		require.Equal(t, c.field, bad.Field, name)

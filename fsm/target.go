@@ -1,6 +1,6 @@
 package fsm
 
-// ID is the id of an instance, unique within one engine's schema. It is a type of its own, so that
+// ID is the id of an instance, unique within one engine's schema. It is a separate type, so that
 // the compiler refuses e.g. an order's id.
 type ID int64
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -116,7 +117,7 @@ func published(t *testing.T, progress any) (stored json.RawMessage) {
 
 func changed(t *testing.T, by fsm.Change, was string) json.RawMessage {
 	t.Helper()
-	state, err := by.Apply(&step.Env{Codec: fsm.JSON{}, Limits: step.Limits{}.WithDefaults()},
+	state, err := hidden.Change(by, &step.Env{Codec: fsm.JSON{}, Limits: step.Limits{}.WithDefaults()},
 		fsm.RawInstance{Machine: "purchase", Version: 1, State: json.RawMessage(was)})
 	require.NoError(t, err)
 	return state
@@ -124,14 +125,14 @@ func changed(t *testing.T, by fsm.Change, was string) json.RawMessage {
 
 func inserted(t *testing.T, s fsm.Spec) json.RawMessage {
 	t.Helper()
-	erased, err := s.Erase(&step.Env{})
+	erased, err := hidden.Spec(s, &step.Env{})
 	require.NoError(t, err)
 	return erased.State
 }
 
 func signalled(t *testing.T, m fsm.Message) json.RawMessage {
 	t.Helper()
-	erased, err := m.Erase(&step.Env{})
+	erased, err := hidden.Signal(m, &step.Env{})
 	require.NoError(t, err)
 	return erased.Payload
 }
@@ -156,11 +157,11 @@ func TestCodecsGetPointers(t *testing.T) {
 		fsm.Declare[cash, fsm.None]("a").New(cash{1}), fsm.Declare[*cash, fsm.None]("b").New(&cash{2}),
 		fsm.Declare[any, fsm.None]("c").New(cash{3}), fsm.Declare[any, fsm.None]("d").New(nil),
 	} {
-		_, err := s.Erase(env)
+		_, err := hidden.Spec(s, env)
 		require.NoError(t, err)
 	}
 	require.Equal(t, []any{&cash{1}, &cash{2}, &cash{3}, nil}, got)
-	_, err := fsm.Declare[func(), fsm.None]("e").New(nil).Erase(env)
+	_, err := hidden.Spec(fsm.Declare[func(), fsm.None]("e").New(nil), env)
 	require.ErrorContains(t, err, "no JSON of func()", "it embeds JSON, and so its CheckType")
 }
 
@@ -261,11 +262,11 @@ func TestDeclaredTypesAreChecked(t *testing.T) {
 		fsm.Migrate(old, mid, func(int) (S, error) { return S{}, nil }, nil), fsm.Migrate(mid, now, func(S) (int, error) { return 0, nil }, nil)))
 	require.ErrorContains(t, err, "from[version 1].state")
 
-	_, err = m.New(S{}).Erase(&step.Env{})
+	_, err = hidden.Spec(m.New(S{}), &step.Env{})
 	var spec *fsm.SpecError
 	require.ErrorAs(t, err, &spec)
 	require.Equal(t, "state", spec.Field)
-	_, err = fsm.DeclareSignal[concealed]("s").With(concealed{1}).Erase(&step.Env{})
+	_, err = hidden.Signal(fsm.DeclareSignal[concealed]("s").With(concealed{1}), &step.Env{})
 	var message *fsm.MessageError
 	require.ErrorAs(t, err, &message)
 	require.Equal(t, "payload", message.Field)
@@ -274,7 +275,7 @@ func TestDeclaredTypesAreChecked(t *testing.T) {
 			return v.Done(nil), v.Publish(ctx, S{})
 		})), claim(`{}`))
 	require.ErrorContains(t, err, "publish")
-	_, err = fsm.Declare[map[string]big.Int, any]("k").New(map[string]big.Int{"a": *big.NewInt(1)}).KeyFromState().Erase(&step.Env{Codec: foreign{raw: "{}"}})
+	_, err = hidden.Spec(fsm.Declare[map[string]big.Int, any]("k").New(map[string]big.Int{"a": *big.NewInt(1)}).KeyFromState(), &step.Env{Codec: foreign{raw: "{}"}})
 	require.ErrorContains(t, err, "method of the pointer", "whatever the codec, a key is made of plain JSON")
 }
 

@@ -10,14 +10,14 @@ import (
 )
 
 // StateSince says that the state has been S since version n: typed reads then decode the states of
-// the versions from n to this one as they are. Unless given, they decode those of this version
-// alone; those of others they convert by a [Migrate], or refuse with a *[VersionError].
+// the versions from n to this one as they are. Unless given, they decode this version's alone;
+// others they convert by a [Migrate], or refuse with a *[VersionError].
 func StateSince(n int) DeclareOption { return func(d *declaration) { d.stateSince = n } }
 
 // ResultSince says that the result has been R since version n: typed reads then decode the results
-// of the versions from n to this one. Unless given, they decode those of this version alone, and
-// refuse others with a *[VersionError], unless a [Migrate] between two versions with the same R
-// says the same.
+// of the versions from n to this one. Unless given, they decode this version's alone, and refuse
+// others with a *[VersionError], unless a [Migrate] between two versions with the same R says the
+// same.
 func ResultSince(n int) DeclareOption { return func(d *declaration) { d.resultSince = n } }
 
 // VersionError is returned by typed reads of an instance of another version of the machine, where
@@ -96,7 +96,7 @@ func (d *declaration) readsResult(m *step.Machine, id ID, version int) error {
 }
 
 // covers reports whether a version is between the one since which a type is the same and this one.
-// Version 0 is that of a child that a test has made by hand.
+// A child that a test has made by hand has version 0.
 func (d *declaration) covers(version, since int) bool {
 	return version == 0 || version <= d.version && version >= cmp.Or(since, d.version)
 }

@@ -60,7 +60,7 @@ func newVisit[S, R any](m *step.Machine, c *step.Claim) (*Visit[S, R], error) {
 	return v, err
 }
 
-// execution never returns nil. A visit that a test made by hand can make outcomes; only their Erase
+// execution never returns nil. A visit that a test made by hand can make outcomes; only their erase
 // fails.
 func (v *Visit[S, R]) execution() *execution {
 	if v == nil || v.exec == nil {
@@ -104,8 +104,8 @@ func trace(raw json.RawMessage) (carrier map[string]string) {
 	return carrier
 }
 
-// Awaited returns the signals that woke this visit: those of the awaited names that were in the
-// inbox at the claim, oldest first, as far as Limits.AwaitedBytes goes: see MoreAwaited. Next,
+// Awaited returns the signals that woke this visit: the signals of the awaited names that were in
+// the inbox at the claim, oldest first, as far as Limits.AwaitedBytes goes: see MoreAwaited. Next,
 // ScheduleChildren and Done consume them; Await and Retry do not.
 func (v *Visit[S, R]) Awaited() []Received { return received(v.execution().claim.Awaited) }
 

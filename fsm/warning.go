@@ -15,8 +15,8 @@ const (
 	// migration brings instances of an older version. Only an instance whose spec names the step
 	// begins there.
 	WarningUnreachable WarningKind = "unreachable"
-	// WarningDeadEnd: the machine declares where it ends (a step with an empty To), and no way leads
-	// from this step to such an end.
+	// WarningDeadEnd: the machine declares its ends (steps with an empty To), and no way leads from
+	// this step to such an end.
 	WarningDeadEnd WarningKind = "dead_end"
 	// WarningUnserved: engine.New was given queues, and the one that the machine declares is none of
 	// them. Its instances stand still unless another process serves it, or their specs name another.
@@ -52,7 +52,7 @@ func Check(d Definition, codec ...Codec) error {
 	if d == nil {
 		return errors.New("nil definition")
 	}
-	m := d.Erase()
+	m := d.erase()
 	errs := m.Faults
 	if len(codec) == 0 {
 		codec = []Codec{JSON{}}
@@ -62,7 +62,7 @@ func Check(d Definition, codec ...Codec) error {
 			errs = append(errs, m.TypeFaults(c)...)
 		}
 	}
-	for _, w := range GraphOf(d).Warnings() {
+	for _, w := range DiagramOf(d).Warnings() {
 		errs = append(errs, w)
 	}
 	return errors.Join(errs...)
@@ -72,8 +72,8 @@ func Check(d Definition, codec ...Codec) error {
 // lead to every step, and so warns of nothing behind it. Warnings looks for dead ends only where a
 // step declares that the machine ends there, by an empty To: every step may end an instance, so a
 // machine that declares no end may well have one.
-func (g Graph) Warnings() []Warning {
-	steps := make(map[string]GraphStep, len(g.Steps))
+func (g Diagram) Warnings() []Warning {
+	steps := make(map[string]DiagramStep, len(g.Steps))
 	from := map[string][]string{} // the steps that lead to a step
 	begin := []string{g.Initial}
 	var ends []string
@@ -89,9 +89,9 @@ func (g Graph) Warnings() []Warning {
 			ends = append(ends, s.Name)
 		}
 	}
-	declared := slices.ContainsFunc(g.Steps, func(s GraphStep) bool { return !s.Anywhere && len(s.To) == 0 })
+	declared := slices.ContainsFunc(g.Steps, func(s DiagramStep) bool { return !s.Anywhere && len(s.To) == 0 })
 	reached := reach(begin, func(name string) []string { return steps[name].To })
-	all := steps[g.Initial].Name == "" || slices.ContainsFunc(g.Steps, func(s GraphStep) bool { return s.Anywhere && reached[s.Name] })
+	all := steps[g.Initial].Name == "" || slices.ContainsFunc(g.Steps, func(s DiagramStep) bool { return s.Anywhere && reached[s.Name] })
 	ending := reach(ends, func(name string) []string { return from[name] })
 	var out []Warning
 	for _, s := range g.Steps {
@@ -106,18 +106,18 @@ func (g Graph) Warnings() []Warning {
 }
 
 // Has reports whether there is a step of that name.
-func (g Graph) Has(step string) bool {
-	return slices.ContainsFunc(g.Steps, func(s GraphStep) bool { return s.Name == step })
+func (g Diagram) Has(step string) bool {
+	return slices.ContainsFunc(g.Steps, func(s DiagramStep) bool { return s.Name == step })
 }
 
 // Leads reports whether a way leads from one step to another one. A step leads to itself.
-func (g Graph) Leads(from, to string) bool {
-	steps := make(map[string]GraphStep, len(g.Steps))
+func (g Diagram) Leads(from, to string) bool {
+	steps := make(map[string]DiagramStep, len(g.Steps))
 	for _, s := range g.Steps {
 		steps[s.Name] = s
 	}
 	reached := reach([]string{from}, func(name string) []string { return steps[name].To })
-	return reached[to] || slices.ContainsFunc(g.Steps, func(s GraphStep) bool { return s.Anywhere && reached[s.Name] })
+	return reached[to] || slices.ContainsFunc(g.Steps, func(s DiagramStep) bool { return s.Anywhere && reached[s.Name] })
 }
 
 // reach returns all names that next leads to, from some names on, these included.

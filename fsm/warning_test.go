@@ -44,14 +44,14 @@ func TestWarnings(t *testing.T) {
 		"a trap":                    {[]fsm.StepDef[int, fsm.None]{drawn("start", "b", "end"), drawn("b", "c"), drawn("c", "b"), drawn("end").To()}, []fsm.Warning{deadEnd("b"), deadEnd("c")}},
 		"a loop without an end":     {[]fsm.StepDef[int, fsm.None]{drawn("start", "b"), drawn("b", "start")}, nil},
 	} {
-		require.Equal(t, c.want, fsm.GraphOf(machine.Define(c.steps...)).Warnings(), name)
+		require.Equal(t, c.want, fsm.DiagramOf(machine.Define(c.steps...)).Warnings(), name)
 	}
 	older, newer := fsm.Declare[int, fsm.None]("m"), fsm.Declare[int, fsm.None]("m", fsm.Version(2))
 	entered := newer.Define(drawn("start").To(), drawn("old", "end"), drawn("end").To()).
-		From(fsm.Migrate(older, newer, func(n int) (int, error) { return n, nil }, fsm.Steps{"start": "start", "settle": "old"}))
-	require.Empty(t, fsm.GraphOf(entered).Warnings(), "a migration leads there")
+		From(fsm.Migrate(older, newer, func(n int) (int, error) { return n, nil }, fsm.StepNames{"start": "start", "settle": "old"}))
+	require.Empty(t, fsm.DiagramOf(entered).Warnings(), "a migration leads there")
 	require.NoError(t, fsm.Check(entered))
-	require.Empty(t, fsm.Graph{}.Warnings())
+	require.Empty(t, fsm.Diagram{}.Warnings())
 	require.Error(t, fsm.Check(nil))
 	require.NoError(t, fsm.Check(machine.Define(drawn("start"))))
 	var fault *fsm.DefinitionError
@@ -61,11 +61,11 @@ func TestWarnings(t *testing.T) {
 func TestGraphLeads(t *testing.T) {
 	t.Parallel()
 	machine := fsm.Declare[int, fsm.None]("m")
-	line := fsm.GraphOf(machine.Define(drawn("start", "b"), drawn("b", "c"), drawn("c").To()))
+	line := fsm.DiagramOf(machine.Define(drawn("start", "b"), drawn("b", "c"), drawn("c").To()))
 	require.True(t, line.Leads("start", "c"))
 	require.True(t, line.Leads("b", "b"))
 	require.False(t, line.Leads("c", "b"))
-	free := fsm.GraphOf(machine.Define(drawn("start", "b"), drawn("b")))
+	free := fsm.DiagramOf(machine.Define(drawn("start", "b"), drawn("b")))
 	require.True(t, free.Leads("start", "start"))
 	require.True(t, free.Leads("b", "start"))
 }

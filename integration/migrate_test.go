@@ -75,7 +75,7 @@ func fareTwo(broken *atomic.Bool) fsm.Definition {
 				return v.Fail(errors.New("on purpose")), nil
 			}
 			return v.Done(v.State.Amount), nil
-		})).From(fsm.Migrate(fareV1, fareV2, convertFare(broken), fsm.Steps{"start": "settle", "wait": "settle"}))
+		})).From(fsm.Migrate(fareV1, fareV2, convertFare(broken), fsm.StepNames{"start": "settle", "wait": "settle"}))
 }
 
 // TestMigrationAtTheClaim converts instances of version 1 when they run as version 2. Whatever the

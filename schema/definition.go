@@ -30,7 +30,7 @@ func (Definition) Fields() []ent.Field {
 		field.Text("id").StorageKey("definition").Comment("machine/version"),
 		field.Text("machine").Immutable(),
 		field.Int32("version").Immutable(),
-		field.JSON("graph", json.RawMessage{}).Comment("an fsm.Graph"),
+		field.JSON("graph", json.RawMessage{}).Comment("an fsm.Diagram"),
 		field.Time("declared_at").Immutable().Annotations(now()).Comment("when a program first declared it"),
 		field.Time("updated_at").Annotations(now()).Comment("when a program last declared it otherwise"),
 	}

@@ -191,7 +191,7 @@ func (Instance) Indexes() []ent.Index {
 		// These serve GC and await timeouts.
 		partial("gen_durable_finished", "finished_at IS NOT NULL", "finished_at"),
 		// Package internal/ddl makes it an index of when the instance's own retention ends.
-		partial("gen_durable_retained", "finished_at IS NOT NULL AND "+OwnRetention+" >= 0", "finished_at"),
+		partial("gen_durable_retained", "finished_at IS NOT NULL AND "+ownRetention+" >= 0", "finished_at"),
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),
 		// These serve the sweeps of nodes to be skipped, and of what joins have not waited for.
 		partial("gen_durable_skip", visible+"pick_lane = 5", "id"),
@@ -205,14 +205,14 @@ func (Instance) Indexes() []ent.Index {
 	}
 }
 
-// OwnRetention is the SQL of how long an instance that has ended is kept by its own retention, in
+// ownRetention is the SQL of how long an instance that has ended is kept by its own retention, in
 // µs. It is negative or NULL if the instance has none for how it ended.
-const OwnRetention = `CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END`
+const ownRetention = `CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END`
 
 // RetainedUntil is the SQL of when that retention ends, as a time in UTC: an index takes only what
 // no setting of a session changes. The bound, a hundred years, keeps the sum a time that Postgres
 // has, whatever foreign SQL has written.
-const RetainedUntil = `timezone('UTC', finished_at) + least(` + OwnRetention + `, 3162240000000000) * interval '00:00:00.000001'`
+const RetainedUntil = `timezone('UTC', finished_at) + least(` + ownRetention + `, 3162240000000000) * interval '00:00:00.000001'`
 
 func partial(name, where string, fields ...string) *index.Builder {
 	return index.Fields(fields...).StorageKey(name).Annotations(entsql.IndexWhere(where))

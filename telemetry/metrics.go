@@ -250,7 +250,7 @@ func (m *metrics) begin(c *engine.Config) {
 		if machine == nil {
 			continue // engine.New reports it
 		}
-		graph := fsm.GraphOf(machine)
+		graph := fsm.DiagramOf(machine)
 		for _, step := range graph.Steps {
 			m.commitStale.Add(ctx, 0, m.byStep.of(graph.Machine, step.Name))
 			m.stepCrashed.Add(ctx, 0, m.byStep.of(graph.Machine, step.Name))

@@ -97,7 +97,7 @@ func cancelled(ctx context.Context) bool {
 
 // call surrounds a call that inserts or signals: the instances and signals that it stores carry its
 // trace.
-func (s *spans) call(ctx context.Context, c *engine.Call, run func(context.Context) error) error {
+func (s *spans) call(ctx context.Context, c *engine.VerbCall, run func(context.Context) error) error {
 	name := c.Verb + " " + c.Machine
 	attributes := append([]attribute.KeyValue{keyVerb.String(c.Verb)}, s.config.Attributes...)
 	if c.Machine != "" {

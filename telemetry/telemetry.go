@@ -110,7 +110,7 @@ func (t *Telemetry) Instrument(c *engine.Config) {
 }
 
 // call surrounds a call of the engine with a span, and measures it.
-func (t *Telemetry) call(ctx context.Context, c *engine.Call, run func(context.Context) error) error {
+func (t *Telemetry) call(ctx context.Context, c *engine.VerbCall, run func(context.Context) error) error {
 	began := time.Now()
 	err := t.spans.call(ctx, c, run)
 	t.metrics.called(ctx, c.Verb, time.Since(began), err)

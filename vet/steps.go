@@ -183,7 +183,7 @@ func (u *unit) unreachable(m *machine, w *ways) {
 	if m.open || m.initial == "" || m.migrates || !known || !m.has(m.initial) {
 		return
 	}
-	g := fsm.Graph{Machine: m.name, Initial: m.initial}
+	g := fsm.Diagram{Machine: m.name, Initial: m.initial}
 	for i := range m.steps {
 		g.Steps = append(g.Steps, u.graphStep(m, &m.steps[i], w, slices.Contains(entered, m.steps[i].name)))
 	}
@@ -200,8 +200,8 @@ func (u *unit) unreachable(m *machine, w *ways) {
 	}
 }
 
-func (u *unit) graphStep(m *machine, s *stepDef, w *ways, entered bool) fsm.GraphStep {
-	out := fsm.GraphStep{Name: s.name, Entered: entered}
+func (u *unit) graphStep(m *machine, s *stepDef, w *ways, entered bool) fsm.DiagramStep {
+	out := fsm.DiagramStep{Name: s.name, Entered: entered}
 	lead := func(e ast.Expr) {
 		if name, known := u.text(e); known {
 			out.To = append(out.To, name)

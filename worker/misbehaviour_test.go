@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -325,9 +326,10 @@ func TestAnErrorThatMisbehavesIsOneStepsError(t *testing.T) {
 			},
 			"retry policy": func(s *scene) {
 				s.run = fails(err)
-				s.machine.OnError = fsm.Declare[fsm.None, fsm.None]("m", fsm.Initial("s")).
+				s.machine.OnError = hidden.Machine(fsm.Declare[fsm.None, fsm.None]("m", fsm.Initial("s")).
 					Define(fsm.Step("s", func(context.Context, *fsm.Visit[fsm.None, fsm.None]) (fsm.Outcome, error) { return nil, nil })).
-					Retry(fsm.RetryPolicy{MaxAttempts: 1}).Erase().OnError
+					Retry(fsm.RetryPolicy{MaxAttempts: 1})).
+					OnError
 			},
 		} {
 			t.Run(name+" of a "+place, func(t *testing.T) {

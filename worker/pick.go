@@ -67,7 +67,7 @@ func (s *scheduler) claim(n int) {
 // newer claim voids the older: see flights.add. For a batch step, the rows decide how many more are
 // wanted. At gates the next claim would come when fewer places are free again, and bring less.
 func (s *scheduler) overlaps(p *store.ClaimParams) bool {
-	return !s.strayed && !s.batches && !s.doubt && !p.MoveBlocked && !p.Gated
+	return !s.strayed && !s.batches && !s.unsure && !p.MoveBlocked && !p.Gated
 }
 
 // send sends a claim. Its answers go to the loop, after all answers of the claim before: so the
@@ -76,7 +76,7 @@ func (s *scheduler) overlaps(p *store.ClaimParams) bool {
 // claim of the queue is under way: see demand. Before that, nobody could tell it from what another
 // claim is about to bring.
 func (s *scheduler) send(p *store.ClaimParams, claim func(context.Context) (store.Claimed, error)) {
-	r := claimReply{after: p.After, strays: s.strayed, doubt: s.doubt, wanted: p.Limit}
+	r := claimReply{after: p.After, strays: s.strayed, doubt: s.unsure, wanted: p.Limit}
 	delay := pace.Backoff(s.failures, 50*time.Millisecond, 5*time.Second)
 	before, answered := s.answered, make(chan struct{})
 	s.answered = answered
@@ -92,9 +92,9 @@ func (s *scheduler) send(p *store.ClaimParams, claim func(context.Context) (stor
 	}
 	// This claim may miss a row that becomes runnable from here on. Such a row sets ready again.
 	// Likewise it may miss the strays of a doubt that comes from here on.
-	s.ready, s.doubt, s.picking, s.ended, s.clear = false, false, true, 0, false
+	s.ready, s.unsure, s.picking, s.stepped, s.clear = false, false, true, 0, false
 	s.lefts = s.gates.lefts.Load()
-	s.underWay++
+	s.asked++
 	go func() {
 		r := &r
 		s.ask(r, delay, claim)
@@ -146,7 +146,7 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 		s.proceed(&r)
 		return
 	}
-	s.underWay--
+	s.asked--
 	if r.overlap {
 		s.coming = 0
 	} else {
@@ -211,7 +211,7 @@ func (s *scheduler) stock(short bool) {
 	case short:
 		s.ahead /= 2
 	default:
-		s.ahead = min(aheadEach*s.ended, aheadEach*s.conf.Concurrency, claimMost)
+		s.ahead = min(aheadEach*s.stepped, aheadEach*s.conf.Concurrency, claimMost)
 	}
 }
 
@@ -229,7 +229,7 @@ func (s *scheduler) resume(after store.Place, got int, last store.Place, took ti
 // failed decides what follows a failed claim. Two claims that collided on a partition key try again
 // at once, with fewer rows: they can take one after the other what each could take alone (T59).
 func (s *scheduler) failed(r claimReply) {
-	s.ready, s.doubt = true, s.doubt || r.doubt || store.Unknown(r.err)
+	s.ready, s.unsure = true, s.unsure || r.doubt || store.Unknown(r.err)
 	if store.IsUniqueViolation(r.err) {
 		if s.narrow = max(1, r.wanted/2); r.wanted > 1 {
 			return

@@ -199,7 +199,7 @@ func (s *scheduler) withdraw() {
 
 // offerSlots offers the free slots if the queue is idle.
 func (s *scheduler) offerSlots() {
-	if !s.clear || s.ready || s.doubt || s.underWay > 0 || len(s.buffer)+len(s.collector.due) > 0 || s.paused.Load() || s.isDraining() {
+	if !s.clear || s.ready || s.unsure || s.asked > 0 || len(s.buffer)+len(s.collector.due) > 0 || s.paused.Load() || s.isDraining() {
 		return
 	}
 	if some, _ := s.gates.concern(s.name); some {
@@ -221,7 +221,7 @@ func (s *scheduler) drainSettled(last bool) {
 	}
 	for _, r := range list() {
 		s.reserved -= r.slots
-		s.doubt = s.doubt || r.doubt
+		s.unsure = s.unsure || r.doubt
 		s.flights.launch(s.queue, r.claims, r.sent)
 	}
 }
@@ -229,7 +229,7 @@ func (s *scheduler) drainSettled(last bool) {
 // settle processes the end of a reservation.
 func (s *scheduler) settle(r settled) {
 	s.reserved -= r.slots
-	s.doubt = s.doubt || r.doubt
+	s.unsure = s.unsure || r.doubt
 	s.ready = s.ready || r.doubt
 	if len(r.claims) == 0 {
 		return

@@ -25,32 +25,46 @@ type scheduler struct {
 	executor   *executor
 	promotions *promotions
 
-	running  int             // slots in use: a slot is free once its outcome is handed to the committer
-	reserved int             // slots that inserts under way have reserved
-	offered  int             // slots that inserts may reserve until the offer is withdrawn
-	clear    bool            // the last claim that was answered began at the front, and left nothing that can run
-	buffer   []*flight       // claimed, waiting for a slot; most urgent first
-	parked   int             // claimed, waiting for their partition key: outside the slots
-	ready    bool            // there may be something to claim
-	wide     bool            // the last claim found rows in front that cannot run: look further
-	blocked  bool            // some of them because someone has locked the row for which their key waits: move them
-	narrow   int             // most rows to claim after a collision on a partition key; 0: as many as wanted
-	picking  bool            // a claim is under way that has not answered yet
-	underWay int             // claims that have not brought their rows yet: at most two
+	slots
+	underWay
+	outlook
+	buffer    []*flight // claimed, waiting for a slot; most urgent first
+	parked    int       // claimed, waiting for their partition key: outside the slots
+	collector collector // claimed, waiting for others of their batch step
+}
+
+// slots counts the slots of a queue that are not free.
+type slots struct {
+	running  int // in use: a slot is free once its outcome is handed to the committer
+	reserved int // reserved by inserts under way
+	offered  int // inserts may reserve them until the offer is withdrawn
+}
+
+// underWay is what a scheduler knows of its claims that have not been answered.
+type underWay struct {
+	picking  bool            // one has not answered at all
+	asked    int             // claims that have not brought their rows yet: at most two
 	coming   int             // how many rows the first of them will bring
-	results  chan claimReply // the answers to the claims under way: two each, at most
+	results  chan claimReply // the answers: two each, at most
 	answered chan struct{}   // closed when the last claim that was sent has answered
 	failures int             // claims in a row that failed
 	strayed  bool            // the last claim looked for strays: the next one does not
-	doubt    bool            // one of them got no answer, and may have taken effect
-	ended    int             // steps that ended since the claim under way was sent
-	ahead    int             // how many to claim beyond the free slots, for steps that end while a claim is under way
-	last     store.Place     // since front, claims have looked at all rows that were due before it
-	turn     store.Turn      // where the next claim goes on through the lines at gates
+	unsure   bool            // one of them got no answer, and may have taken effect
+	stepped  int             // steps that ended since the claim under way was sent
 	lefts    int64           // gates.lefts when the claim under way was sent
-	front    time.Duration   // when to claim from the front again, by process.since
+}
 
-	collector collector // claimed, waiting for others of their batch step
+// outlook is what the answers to claims have shown: whether and where to claim next.
+type outlook struct {
+	ready   bool          // there may be something to claim
+	clear   bool          // the last claim that was answered began at the front, and left nothing that can run
+	wide    bool          // the last claim found rows in front that cannot run: look further
+	blocked bool          // some of them because someone has locked the row for which their key waits: move them
+	narrow  int           // most rows to claim after a collision on a partition key; 0: as many as wanted
+	ahead   int           // how many to claim beyond the free slots, for steps that end while a claim is under way
+	last    store.Place   // since front, claims have looked at all rows that were due before it
+	turn    store.Turn    // where the next claim goes on through the lines at gates
+	front   time.Duration // when to claim from the front again, by process.since
 }
 
 func newScheduler(p *process, q *queue, flights *flights, claims *claims, keys *keyring, executor *executor, promotions *promotions,
@@ -58,7 +72,7 @@ func newScheduler(p *process, q *queue, flights *flights, claims *claims, keys *
 	none := make(chan struct{})
 	close(none)
 	return &scheduler{process: p, queue: q, flights: flights, claims: claims, keys: keys, executor: executor, promotions: promotions,
-		ready: true, results: make(chan claimReply, 4), answered: none}
+		underWay: underWay{results: make(chan claimReply, 4), answered: none}, outlook: outlook{ready: true}}
 }
 
 // run is the scheduler's loop: claim, feed, wait. It returns when the worker drains. Stop releases
@@ -72,8 +86,8 @@ func (s *scheduler) run() {
 	defer ripe.Stop()
 	for {
 		s.withdraw()
-		if s.queue.doubt.Swap(false) {
-			s.doubt, s.ready = true, true
+		if s.doubt.Swap(false) {
+			s.unsure, s.ready = true, true
 		}
 		if s.paused.Load() {
 			s.handBack()
@@ -188,7 +202,7 @@ func (s *scheduler) landed(f *flight) {
 // each free slot, and what completes the next group while the slots are taken.
 func (s *scheduler) demand() int {
 	aside := int(s.aside.Load())
-	if !s.ready || s.picking || s.paused.Load() || aside >= s.conf.Concurrency+asideMost || s.doubt && s.underWay+s.reserved > 0 {
+	if !s.ready || s.picking || s.paused.Load() || aside >= s.conf.Concurrency+asideMost || s.unsure && s.asked+s.reserved > 0 {
 		return 0
 	}
 	have := s.running + s.reserved + s.coming + len(s.buffer) + len(s.collector.due) + s.parked - aside
@@ -258,7 +272,7 @@ func (s *scheduler) free() {
 		case <-s.freed:
 		default:
 			s.running -= n
-			s.ended += n
+			s.stepped += n
 			return
 		}
 	}
@@ -268,11 +282,11 @@ func (s *scheduler) free() {
 func (s *scheduler) drain() {
 	defer s.drainSettled(true)
 	s.withdraw()
-	if s.underWay+s.reserved == 0 {
+	if s.asked+s.reserved == 0 {
 		return
 	}
 	given := s.claiming.Done()
-	for s.underWay+s.reserved > 0 {
+	for s.asked+s.reserved > 0 {
 		select {
 		case r := <-s.results:
 			s.drained(&r)
@@ -282,7 +296,7 @@ func (s *scheduler) drain() {
 			s.reserved, given = 0, nil
 		}
 	}
-	if s.doubt {
+	if s.unsure {
 		if err := s.claims.releaseStrays(s.claiming, s.name); err != nil {
 			s.trouble("give claims back", err)
 		}
@@ -294,11 +308,11 @@ func (s *scheduler) drained(r *claimReply) {
 	if r.sure != nil {
 		return
 	}
-	s.underWay--
+	s.asked--
 	s.promotions.add(r.Unsettled)
 	if r.err == nil {
 		s.flights.launch(s.queue, r.Claims, r.sent)
 		return
 	}
-	s.doubt = s.doubt || r.doubt || store.Unknown(r.err)
+	s.unsure = s.unsure || r.doubt || store.Unknown(r.err)
 }

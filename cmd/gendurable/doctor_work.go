@@ -268,7 +268,7 @@ func (p *patient) definitions(ctx context.Context) (finding, error) {
 	var odd []string
 	stored := 0
 	_, err = pgx.ForEachRow(rows, []any{&name, &text}, func() error {
-		var g fsm.Graph
+		var g fsm.Diagram
 		if err := json.Unmarshal(text, &g); err != nil {
 			return fmt.Errorf("the definition of %s: %w", name, err)
 		}

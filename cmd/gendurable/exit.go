@@ -99,7 +99,7 @@ func codeOf(err error) exitCode {
 			citus.ErrNotDistributed, citus.ErrCoordinator, citus.ErrNode, citus.ErrEpochs)},
 		{codeUsage, is[*engine.VerbError]},
 		{codeUsage, is[*engine.QueryError]},
-		{codeUsage, is[*engine.SpecError]},
+		{codeUsage, is[*engine.InsertError]},
 		{codeUsage, is[*fsm.MessageError]},
 		{codeTimeout, anyOf(context.DeadlineExceeded, engine.ErrCounts)},
 		{codeNoConnection, is[*pgconn.ConnectError]},

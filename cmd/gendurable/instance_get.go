@@ -29,30 +29,18 @@ type instanceGet struct {
 type detail struct {
 	summary
 
-	UpdatedAt       time.Time       `json:"updated_at"`
-	ParentID        *fsm.ID         `json:"parent_id"`
-	ChildrenPending int32           `json:"children_pending"`
-	Awaits          []string        `json:"awaits"`
-	AwaitDeadline   *time.Time      `json:"await_deadline"`
-	Worker          string          `json:"worker,omitempty"`
-	LeaseExpiresAt  *time.Time      `json:"lease_expires_at"`
-	Retention       *fsm.Retention  `json:"retention,omitempty"` // its own
-	State           json.RawMessage `json:"state"`
-	Result          json.RawMessage `json:"result"`
-	Errors          []attempt       `json:"errors"`  // of its newest attempts, oldest first
-	Signals         []inboxed       `json:"signals"` // not consumed yet, oldest first
-}
-
-// attempt is an attempt that had an error.
-type attempt struct {
-	At      time.Time       `json:"at"`
-	Step    string          `json:"step"`
-	Visit   int64           `json:"visit"`
-	Attempt int             `json:"attempt"`
-	Kind    fsm.AttemptKind `json:"kind"`
-	Message string          `json:"message"`
-	Worker  string          `json:"worker,omitempty"`
-	Times   int             `json:"times,omitempty"` // in a row, of kind release
+	UpdatedAt       time.Time          `json:"updated_at"`
+	ParentID        *fsm.ID            `json:"parent_id"`
+	ChildrenPending int32              `json:"children_pending"`
+	Awaits          []string           `json:"awaits"`
+	AwaitDeadline   *time.Time         `json:"await_deadline"`
+	Worker          string             `json:"worker,omitempty"`
+	LeaseExpiresAt  *time.Time         `json:"lease_expires_at"`
+	Retention       *fsm.Retention     `json:"retention,omitempty"` // its own
+	State           json.RawMessage    `json:"state"`
+	Result          json.RawMessage    `json:"result"`
+	Errors          []fsm.AttemptError `json:"errors"`  // of its newest attempts, oldest first
+	Signals         []inboxed          `json:"signals"` // not consumed yet, oldest first
 }
 
 // inboxed is a signal in the inbox.
@@ -86,7 +74,7 @@ func detailed(r *ent.Instance) detail {
 	out := detail{
 		summary: summarizeRow(r), UpdatedAt: r.UpdatedAt.UTC(), ParentID: r.ParentID, ChildrenPending: r.ChildrenPending,
 		Awaits: some([]string(r.Awaits)), AwaitDeadline: absent(shown.At(r.AwaitDeadline)), Signals: []inboxed{}, Retention: retained(r.Retain),
-		State: r.State, Result: r.Result, Errors: []attempt{},
+		State: r.State, Result: r.Result, Errors: []fsm.AttemptError{},
 	}
 	if r.Status == fsm.StatusExecuting { // else they are those of the last claim
 		out.Worker, out.LeaseExpiresAt = shown.At(r.LockedBy), absent(shown.At(r.LeaseExpiresAt))
@@ -148,7 +136,8 @@ func (c *instanceGet) Run(ctx context.Context, a *app, db *database) error {
 		return err
 	}
 	for _, e := range failed {
-		out.Errors = append(out.Errors, attempt{e.At.UTC(), e.Step, e.Visit, e.Attempt, e.Kind, e.Message, e.Worker, e.Times})
+		e.At = e.At.UTC()
+		out.Errors = append(out.Errors, e)
 	}
 	return a.show(out, out.write)
 }

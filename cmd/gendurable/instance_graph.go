@@ -15,7 +15,7 @@ type instanceGraph struct {
 
 // nodes is a graph with its drawing.
 type nodes struct {
-	engine.NodeGraph
+	engine.GraphStatus
 
 	Format string `json:"format"`
 	Graph  string `json:"graph"`

@@ -121,7 +121,7 @@ func (c *instanceInsert) find(ctx context.Context, db *database) error {
 	if err != nil {
 		return err
 	}
-	names, graphs := map[string]bool{}, map[int]fsm.Graph{}
+	names, graphs := map[string]bool{}, map[int]fsm.Diagram{}
 	for _, d := range stored {
 		names[d.Machine] = true
 		if d.Machine == c.Machine {

@@ -47,7 +47,7 @@ func deliver() fsm.Definition {
 		fsm.Step("settle", func(_ context.Context, v *fsm.Visit[Parcel, string]) (fsm.Outcome, error) {
 			return v.Done(fmt.Sprintf("%s for %d %s", v.State.Item, v.State.Price.Cents, v.State.Price.Currency)), nil
 		}).To(),
-	).From(fsm.Migrate(DeliverV1, Deliver, priced, fsm.Steps{"start": "start", "settle_payment": "check"}))
+	).From(fsm.Migrate(DeliverV1, Deliver, priced, fsm.StepNames{"start": "start", "settle_payment": "check"}))
 }
 
 // priced converts a state. What it cannot convert stays as it was, paused with this error.

@@ -105,7 +105,7 @@ func TestBadChanges(t *testing.T) {
 	start := fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) { return v.Done(v.State), nil })
 	eng, err := engine.New(engine.Config{Pool: pool, Machines: []fsm.Definition{machine.Define(start), newer.Define(
 		fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, int]) (fsm.Outcome, error) { return v.Done(1), nil })).
-		From(fsm.Migrate(machine, newer, func(int) (string, error) { return "", errors.New("never") }, fsm.Steps{"start": "start"}))}})
+		From(fsm.Migrate(machine, newer, func(int) (string, error) { return "", errors.New("never") }, fsm.StepNames{"start": "start"}))}})
 	require.NoError(t, err)
 	admin := eng.Admin()
 	at := map[string]fsm.ID{}
@@ -216,7 +216,7 @@ func TestBadMigrations(t *testing.T) {
 	v := func(n int) fsm.Machine[int, int] { return fsm.Declare[int, int]("m", fsm.Version(n)) }
 	same := func(n int) (int, error) { return n, nil }
 	way := func(from, to int) fsm.Migration {
-		return fsm.Migrate(v(from), v(to), same, fsm.Steps{"start": "start"})
+		return fsm.Migrate(v(from), v(to), same, fsm.StepNames{"start": "start"})
 	}
 	define := func(n int, from ...fsm.Migration) fsm.Definition {
 		return v(n).Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) { return v.Done(1), nil })).From(from...)
@@ -230,8 +230,8 @@ func TestBadMigrations(t *testing.T) {
 		"two ways":                  {define(3, way(1, 2), way(2, 3), way(1, 3)), "from[version 1]", "2 migrations from it, want one"},
 		"a gap":                     {define(4, way(1, 2), way(3, 4)), "from[version 1]", "nothing here leads from there to 4"},
 		"beyond the definition":     {define(2, way(2, 3)), "from[version 2]", "leads to version 3"},
-		"a step that is not there":  {define(2, fsm.Migrate(v(1), v(2), same, fsm.Steps{"start": "gone"})), "from[version 1].steps", `no step "gone"`},
-		"a step whose name is long": {define(2, fsm.Migrate(v(1), v(2), same, fsm.Steps{strings.Repeat("s", 513): "start"})), "from[version 1].steps", "at most 512"},
+		"a step that is not there":  {define(2, fsm.Migrate(v(1), v(2), same, fsm.StepNames{"start": "gone"})), "from[version 1].steps", `no step "gone"`},
+		"a step whose name is long": {define(2, fsm.Migrate(v(1), v(2), same, fsm.StepNames{strings.Repeat("s", 513): "start"})), "from[version 1].steps", "at most 512"},
 	} {
 		_, err := engine.New(engine.Config{Pool: pool, Machines: []fsm.Definition{c.d}})
 		wrong, ok := errors.AsType[*engine.ConfigError](err)
@@ -255,7 +255,7 @@ func FuzzMigrated(f *testing.F) {
 	var raw json.RawMessage
 	r := &rig{}
 	r.start(f, verbatim{}, newer.Define(fsm.Step("start", func(_ context.Context, v *parcel) (fsm.Outcome, error) { return v.Done(v.State), nil })).
-		From(fsm.Migrate(older, newer, func(json.RawMessage) (json.RawMessage, error) { return raw, nil }, fsm.Steps{"start": "start"})))
+		From(fsm.Migrate(older, newer, func(json.RawMessage) (json.RawMessage, error) { return raw, nil }, fsm.StepNames{"start": "start"})))
 	f.Fuzz(func(t *testing.T, made []byte) {
 		raw = made
 		x := r.begin(t)

@@ -280,7 +280,7 @@ func sameNumber(a, b string) bool {
 
 func requireSpecError(t *testing.T, err error, fields ...string) {
 	t.Helper()
-	spec, ok := errors.AsType[*engine.SpecError](err)
+	spec, ok := errors.AsType[*engine.InsertError](err)
 	require.True(t, ok, "%T: %v", err, err)
 	require.Contains(t, fields, spec.Field, "%v", err)
 }

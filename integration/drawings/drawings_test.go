@@ -76,12 +76,12 @@ func drawn(name string) string {
 func TestParsersReadTheDrawings(t *testing.T) {
 	tier.Needs(t, tier.CI)
 	t.Parallel()
-	graphs := make([]fsm.Graph, 0, len(names)+1)
-	all := fsm.Graph{Machine: "all", Version: 1, Initial: names[0]}
+	graphs := make([]fsm.Diagram, 0, len(names)+1)
+	all := fsm.Diagram{Machine: "all", Version: 1, Initial: names[0]}
 	for n, name := range names {
 		next := names[(n+1)%len(names)]
-		all.Steps = append(all.Steps, fsm.GraphStep{Name: name, To: []string{next}, Note: "1 runnable", Anywhere: n%2 == 0, Batch: 7 * (n % 3)})
-		graphs = append(graphs, fsm.Graph{Machine: name, Version: n, Initial: name, Steps: []fsm.GraphStep{
+		all.Steps = append(all.Steps, fsm.DiagramStep{Name: name, To: []string{next}, Note: "1 runnable", Anywhere: n%2 == 0, Batch: 7 * (n % 3)})
+		graphs = append(graphs, fsm.Diagram{Machine: name, Version: n, Initial: name, Steps: []fsm.DiagramStep{
 			{Name: name, To: []string{next, name}, Note: name}, {Name: next, Anywhere: true},
 		}})
 	}

@@ -3,7 +3,6 @@ package model
 import (
 	"slices"
 	"strings"
-	"time"
 )
 
 // Copy is what an operator has read of an instance when he decides what becomes of it.
@@ -114,9 +113,4 @@ func (w *World) Recall(queue string, knows func(m Machine, step string) bool) (r
 	}
 	slices.Sort(recalled)
 	return recalled
-}
-
-// ClaimRecalled claims an instance that Recall has returned, if it is claimable.
-func (w *World) ClaimRecalled(id ID, worker, queue string, lease time.Duration) (Claim, bool) {
-	return w.ClaimOnly(id, worker, queue, func(Machine) bool { return true }, lease)
 }

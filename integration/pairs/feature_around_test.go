@@ -43,7 +43,7 @@ var _ = register(feature{
 	name:  "version",
 	steps: plain("version"),
 	define: func(r *rig, d *fsm.Defined[state, int]) *fsm.Defined[state, int] {
-		steps := fsm.Steps{"start": "start"}
+		steps := fsm.StepNames{"start": "start"}
 		for _, f := range r.features {
 			steps[f.name] = f.name
 		}

@@ -161,7 +161,7 @@ func pausedByConverter(t *testing.T) string {
 				return "", errBad
 			}
 			return s, nil
-		}, fsm.Steps{"start": "start"}))}})
+		}, fsm.StepNames{"start": "start"}))}})
 	id, err := k.Engine.Insert(t.Context(), older.New(""))
 	require.NoError(t, err)
 	durabletest.RequireDrain(t, k)

@@ -78,7 +78,7 @@ func (t Traces) tripTwo() fsm.Definition {
 			return v.Done(fmt.Sprint(v.State.Amount, " ", v.State.Currency)), nil
 		})),
 	).From(fsm.Migrate(Trip1, Trip2, func(o TripV1) (Trip, error) { return Trip{o.Cents, o.Left, "EUR"}, nil },
-		fsm.Steps{"start": "start", "wait": "wait", "settle_payment": "settle"})).OnError(failedOf[Trip](t))
+		fsm.StepNames{"start": "start", "wait": "wait", "settle_payment": "settle"})).OnError(failedOf[Trip](t))
 }
 
 // errand has a step more in the newer build, without a new version.

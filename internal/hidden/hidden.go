@@ -7,6 +7,7 @@ package hidden
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -15,6 +16,22 @@ import (
 
 //nolint:forcetypeassert // fsm is initialised before: the start of any program shows it
 var (
+	// Machine returns a definition without its types. Its Faults say what is wrong with it, each as a
+	// *fsm.DefinitionError.
+	Machine = step.Hidden.Machine.(func(fsm.Definition) *step.Machine)
+	// Definition makes a definition of what a function returns.
+	Definition = step.Hidden.Definition.(func(func() *step.Machine) fsm.Definition)
+	// Commit validates and encodes an outcome of the execution that the claim belongs to. Its errors
+	// are of type *fsm.OutcomeError.
+	Commit = step.Hidden.Commit.(func(fsm.Outcome, *step.Claim) (*step.Commit, error))
+	// Outcome makes an outcome of which Commit calls the function.
+	Outcome = step.Hidden.Outcome.(func(func(*step.Claim) (*step.Commit, error)) fsm.Outcome)
+	// Spec validates a spec and encodes its state. Its errors are of type *fsm.SpecError.
+	Spec = step.Hidden.Spec.(func(fsm.Spec, *step.Env) (*step.Spec, error))
+	// Signal validates a message and encodes its payload. Its errors are of type *fsm.MessageError.
+	Signal = step.Hidden.Signal.(func(fsm.Message, *step.Env) (*step.Signal, error))
+	// Change returns the state that a change makes of an instance's.
+	Change = step.Hidden.Change.(func(fsm.Change, *step.Env, fsm.RawInstance) (json.RawMessage, error))
 	// InfoOf returns the Info of a claim.
 	InfoOf = step.Hidden.InfoOf.(func(*step.Claim) fsm.Info)
 	// WithClaim returns a context from which fsm.InfoFrom and fsm.Logger answer. Steps and handlers

@@ -41,8 +41,7 @@ func (e *Entry) Needs() (n Needs) {
 	return n
 }
 
-// batch holds the columns of one commit: the arguments of its statements, gathered from the entries
-// in one pass.
+// batch holds the arguments of one commit's statements, gathered from the entries in one pass.
 type batch struct {
 	worker, mark string
 	slow         bool
@@ -51,44 +50,14 @@ type batch struct {
 
 	kept  kept
 	ended ended
-	fences
-	trail trail
-	kinds []string
-
-	// These columns stay nil until an entry needs them.
-	steps, states, results, errs, failures []*string
-	micros                                 []*int64
-	times                                  []*time.Time
-	lo, hi, children, versions             []*int32
-	unbegun                                []*bool
-	parent                                 []*int64
-
-	names        []string
-	parents      []int64 // distinct parents of terminal children
-	consumed     []int64 // presented signals without a dedup key
-	tombstones   []int64 // presented signals with one
-	parked       []int64
-	presented    []int64 // signals presented to entries that park towards their own step
-	done         []int64
-	received     []int64 // signals presented to entries that are done
-	doneRecorded []int64 // those of done that the history keeps
-	unless       unless
-	undecided    undecided
-	dropped      []int64  // instances whose rows go with their Done
-	policies     policies // of the joins that have one
-	rejoins      rejoins  // the policies of Rejoins
-	joiners      joiners  // terminal children
-	nodes        []int64  // those of joiners that are nodes of graphs
-	graph        *graph   // of an entry that makes one, which is alone in its batch
-	growth       *growth  // of an entry that adds to one, which is alone in its batch
-	streams      streams
-	keys         []string // partition keys that these outcomes free
-	holders      []int64  // the instance whose claim held each of keys
-	left         []string // partition keys that are promoted later
-	spawn        specs    // children, up to messageBytes
-	spawned      int      // the bytes of spawn
-	later        []part   // further children, more than one message holds
-	kids         []kid    // the children that occupy correlation keys, in spawn and in later
+	general
+	inbox
+	unless    unless
+	undecided undecided
+	brood
+	joins
+	freed
+	dropped []int64 // instances whose rows go with their Done
 }
 
 // fences holds the values that a row must still have for its outcome to count.
@@ -110,6 +79,111 @@ type ended struct {
 	fences
 	trail   trail
 	results []*string
+}
+
+// general holds the columns of all other outcomes.
+type general struct {
+	fences
+	trail trail
+	kinds []string
+
+	// These columns stay nil until an entry needs them.
+	steps, states, results, errs, failures []*string
+	micros                                 []*int64
+	times                                  []*time.Time
+	lo, hi, children, versions             []*int32
+	unbegun                                []*bool
+	parent                                 []*int64
+
+	names []string
+}
+
+// add adds an entry, and returns its place in the columns. n is the number of entries to come.
+func (g *general) add(n int, e *Entry) int {
+	o := e.Commit
+	i := len(g.ids)
+	g.fences.add(e.Claim)
+	g.trail.add(i, e)
+	g.kinds = append(g.kinds, string(o.Kind))
+	set(&g.steps, n, i, optional(o.Step))
+	set(&g.states, n, i, jsonText(o.State))
+	set(&g.results, n, i, jsonText(o.Result))
+	set(&g.errs, n, i, optional(o.Err))
+	set(&g.failures, n, i, optional(o.Failure))
+	if o.Version != 0 {
+		version := int32(o.Version) //nolint:gosec // a version fits the column
+		set(&g.versions, n, i, &version)
+	}
+	if d := o.Delay + o.Timeout; d > 0 {
+		us := micros(d)
+		set(&g.micros, n, i, &us)
+	}
+	if !o.At.IsZero() {
+		set(&g.times, n, i, &o.At)
+	}
+	if e.unbegun() {
+		set(&g.unbegun, n, i, new(true))
+	}
+	return i
+}
+
+// inbox holds what outcomes make of the signals of their instances.
+type inbox struct {
+	consumed     []int64 // presented signals without a dedup key
+	tombstones   []int64 // presented signals with one
+	parked       []int64 // instances that look for a signal once more
+	presented    []int64 // signals presented to entries that park towards their own step
+	done         []int64
+	received     []int64 // signals presented to entries that are done
+	doneRecorded []int64 // those of done that the history keeps
+}
+
+func (in *inbox) consume(c *step.Claim) {
+	for _, s := range c.Awaited {
+		if s.DedupKey == "" {
+			in.consumed = append(in.consumed, s.ID)
+		} else {
+			in.tombstones = append(in.tombstones, s.ID)
+		}
+	}
+}
+
+// end adds an entry that is done.
+func (in *inbox) end(e *Entry) {
+	in.done = append(in.done, e.Claim.ID)
+	if e.Record != nil {
+		in.doneRecorded = append(in.doneRecorded, e.Claim.ID)
+	}
+	for _, s := range e.Claim.Awaited {
+		in.received = append(in.received, s.ID)
+	}
+}
+
+// joins holds what parents learn of their children.
+type joins struct {
+	parents  []int64  // distinct parents of terminal children
+	policies policies // of the joins that have one
+	rejoins  rejoins  // the policies of Rejoins
+	joiners  joiners  // terminal children
+	nodes    []int64  // those of joiners that are nodes of graphs
+	streams  streams
+}
+
+// freed holds the partition keys that the outcomes free.
+type freed struct {
+	keys    []string
+	holders []int64  // the instance whose claim held each of keys
+	left    []string // those that are promoted later
+}
+
+func (f *freed) add(e *Entry) {
+	switch key := e.Claim.PartitionKey; {
+	case key == "":
+	case e.unbegun(): // a rider would not know it by its mark
+		f.left = append(f.left, key)
+	default:
+		f.keys, f.holders = append(f.keys, key), append(f.holders, e.Claim.ID)
+	}
 }
 
 // unless holds the entries that end only if no signal of some names waits.
@@ -175,13 +249,7 @@ func (b *batch) add(n int, e *Entry) {
 		b.undecided.add(e)
 	}
 	if o.Kind == step.Done {
-		b.done = append(b.done, c.ID)
-		if e.Record != nil {
-			b.doneRecorded = append(b.doneRecorded, c.ID)
-		}
-		for _, s := range c.Awaited {
-			b.received = append(b.received, s.ID)
-		}
+		b.end(e)
 	}
 	switch {
 	case e.Keep:
@@ -200,41 +268,13 @@ func (b *batch) add(n int, e *Entry) {
 	default:
 		b.addAny(n, e)
 	}
-	switch {
-	case c.PartitionKey == "":
-	case e.unbegun(): // a rider would not know it by its mark
-		b.left = append(b.left, c.PartitionKey)
-	default:
-		b.keys, b.holders = append(b.keys, c.PartitionKey), append(b.holders, c.ID)
-	}
+	b.freed.add(e)
 }
 
 // addAny adds an entry to the columns of the general statement.
 func (b *batch) addAny(n int, e *Entry) {
 	c, o := e.Claim, e.Commit
-	i := len(b.ids)
-	b.fences.add(c)
-	b.trail.add(i, e)
-	b.kinds = append(b.kinds, string(o.Kind))
-	set(&b.steps, n, i, optional(o.Step))
-	set(&b.states, n, i, jsonText(o.State))
-	set(&b.results, n, i, jsonText(o.Result))
-	set(&b.errs, n, i, optional(o.Err))
-	set(&b.failures, n, i, optional(o.Failure))
-	if o.Version != 0 {
-		version := int32(o.Version) //nolint:gosec // a version fits the column
-		set(&b.versions, n, i, &version)
-	}
-	if d := o.Delay + o.Timeout; d > 0 {
-		us := micros(d)
-		set(&b.micros, n, i, &us)
-	}
-	if !o.At.IsZero() {
-		set(&b.times, n, i, &o.At)
-	}
-	if e.unbegun() {
-		set(&b.unbegun, n, i, new(true))
-	}
+	i := b.general.add(n, e)
 	switch o.Kind {
 	case step.Await:
 		lo, hi := int32(len(b.names)+1), int32(len(b.names)+len(o.Names)) //nolint:gosec // bounded by the limits
@@ -280,16 +320,6 @@ func (b *batch) addAny(n int, e *Entry) {
 		}
 		if !b.slow {
 			set(&b.parent, n, i, &c.Parent)
-		}
-	}
-}
-
-func (b *batch) consume(c *step.Claim) {
-	for _, s := range c.Awaited {
-		if s.DedupKey == "" {
-			b.consumed = append(b.consumed, s.ID)
-		} else {
-			b.tombstones = append(b.tombstones, s.ID)
 		}
 	}
 }

@@ -47,8 +47,18 @@ type kid struct {
 	index  int
 }
 
+// brood holds the children of a commit, and the graphs that they are nodes of.
+type brood struct {
+	spawn   specs   // up to messageBytes
+	spawned int     // the bytes of spawn
+	later   []part  // more than one message holds
+	kids    []kid   // those that occupy correlation keys, in spawn and in later
+	graph   *graph  // of an entry that makes one, which is alone in its batch
+	growth  *growth // of an entry that adds to one, which is alone in its batch
+}
+
 // addChildren adds the children of an outcome. Those beyond one message go to later.
-func (b *batch) addChildren(c *step.Claim, children []step.Spec) {
+func (b *brood) addChildren(c *step.Claim, children []step.Spec) {
 	for i := range children {
 		if x := &children[i]; x.Key != "" && x.Scope != step.ScopeNone {
 			b.kids = append(b.kids, kid{uid: x.UID, key: x.Key, parent: c.ID, index: i})
@@ -80,12 +90,12 @@ func (c *specs) addChildren(p part) {
 	}
 }
 
-// inParts reports whether a batch takes more than one round trip. The store knows only after the
+// inParts reports whether the batch takes more than one round trip. The store knows only after the
 // insertion which children with correlation keys were dropped, and in whose favour. And it sends
 // more children than one message holds in several messages, each after the answer to the one
 // before. The edges of a graph lead between rows whose ids only their insertion tells. And what is
 // added to a graph depends on how that is.
-func (b *batch) inParts() bool {
+func (b *brood) inParts() bool {
 	return len(b.kids) > 0 || len(b.later) > 0 || b.graph != nil || b.growth != nil
 }
 

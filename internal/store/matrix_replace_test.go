@@ -81,7 +81,7 @@ func debounced(first string) func(s *scene) {
 
 // staysReplaced are the columns in which a replaced row is still what it was.
 var staysReplaced = []string{"id", "uid", "inserted_at", "paused", "visit", "round", "parent_id", "parent_round", "joined", "depth", "node",
-	"children_pending", "dropped", "join_round", "join_size", "join_done", "join_failed", "wake_done", "wake_failed", "wake_ended", "losers",
+	"children_pending", "dropped", "graphs", "join_round", "join_size", "join_done", "join_failed", "wake_done", "wake_failed", "wake_ended", "losers",
 	"stream_most", "stream_nth", "stream_visit"}
 
 // A replaced row is in every column but those that say who it is, what an insert of the same spec

@@ -128,8 +128,8 @@ func (j *ChildrenOutcome) checkStream() error {
 	return nil
 }
 
-// policy returns what wakes the instance before all children have ended, and what becomes of the
-// others then; nil: nothing does.
+// policy returns the condition that wakes the instance before all children have ended, and the
+// fate of the others then; nil: nothing does.
 func (j *ChildrenOutcome) policy() (*step.Join, error) {
 	out := step.Join{Done: j.quorum, Cancel: j.cancel}
 	n, known := len(j.children), true
@@ -246,9 +246,7 @@ func seen(children []step.Child) *step.Seen {
 	return &s
 }
 
-// Erase implements [Outcome]. It is for the engine's packages and carries no promise of
-// compatibility.
-func (j *ChildrenOutcome) Erase(of *step.Claim) (*step.Commit, error) {
+func (j *ChildrenOutcome) erase(of *step.Claim) (*step.Commit, error) {
 	if j == nil {
 		return nil, errNilOutcome()
 	}
@@ -296,7 +294,7 @@ func (j *ChildrenOutcome) Erase(of *step.Claim) (*step.Commit, error) {
 	return c, nil
 }
 
-// rejoin is Erase of a Rejoin.
+// rejoin is erase of a Rejoin.
 func (j *ChildrenOutcome) rejoin(state json.RawMessage) (*step.Commit, error) {
 	if j.exec.claim.Round == 0 {
 		return nil, outcomeFault("rejoin", errors.New("the instance never had children"))
@@ -321,7 +319,7 @@ func (x *execution) spawned(child Spec) (*step.Spec, error) {
 		}
 		child, _ = changed.(Spec)
 	}
-	spec, err := child.Erase(x.env)
+	spec, err := child.erase(x.env)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -57,10 +58,11 @@ func TestJoining(t *testing.T) {
 func TestRound(t *testing.T) {
 	t.Parallel()
 	var got fsm.Round
-	m := cartMachine.Define(fsm.Step("start", func(_ context.Context, v *cartVisit) (fsm.Outcome, error) {
+	m := hidden.Machine(cartMachine.Define(fsm.Step("start", func(_ context.Context, v *cartVisit) (fsm.Outcome, error) {
 		got = v.Round()
 		return v.Done(""), nil
-	})).Erase()
+	})))
+
 	claim := &step.Claim{ID: 1, Machine: m.Name, Version: 1, Step: "start", State: json.RawMessage(`{}`), Children: []step.Child{
 		{Machine: "a", Status: "done"}, {Machine: "b", Status: "done"}, {Machine: "a", Status: "failed"}, {Machine: "a", Status: "runnable"},
 		{Node: "n", Machine: "a", Status: "failed", Failure: "skipped"}, {Node: "o", Machine: "a", Status: "failed", Failure: "error"},

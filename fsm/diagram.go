@@ -10,35 +10,35 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Graph holds the steps of a machine and where each may lead. It can be drawn, in a file for
-// reviewers, or on a page that shows counts by [GraphStep.Note]. [GraphOf] makes one of a
+// Diagram holds the steps of a machine and where each may lead. It can be drawn, in a file for
+// reviewers, or on a page that shows counts by [DiagramStep.Note]. [DiagramOf] makes one of a
 // definition. The drawings escape names, so names may hold any text.
-type Graph struct {
-	Machine string      `json:"machine"`
-	Version int         `json:"version"`
-	Initial string      `json:"initial,omitempty"` // the step that instances begin at unless their spec says otherwise; "": no step is marked
-	Steps   []GraphStep `json:"steps"`
+type Diagram struct {
+	Machine string        `json:"machine"`
+	Version int           `json:"version"`
+	Initial string        `json:"initial,omitempty"` // the step that instances begin at unless their spec says otherwise; "": no step is marked
+	Steps   []DiagramStep `json:"steps"`
 }
 
-// GraphStep is one step of a [Graph].
-type GraphStep struct {
+// DiagramStep is one step of a [Diagram].
+type DiagramStep struct {
 	Name     string   `json:"name"`
 	To       []string `json:"to,omitempty"`       // the steps it may lead to, as declared; drawings show neither retries nor the ends that every step may have
 	Anywhere bool     `json:"anywhere,omitempty"` // it may lead to any step: it has no To, and is not a job's
 	Batch    int      `json:"batch,omitempty"`    // the most instances of one call; 0: it is not a batch step
 	Entered  bool     `json:"entered,omitempty"`  // not by To: a migration brings instances of an older version to it, or Defined.Unless any
-	Note     string   `json:"note,omitempty"`     // a text to write beneath the name; GraphOf leaves it empty
+	Note     string   `json:"note,omitempty"`     // a text to write beneath the name; DiagramOf leaves it empty
 }
 
-// GraphOf returns the graph of a definition: first the initial step, then the steps that it leads
-// to, then those that no step leads to. It reports no faults, engine.New does; a step that To names
-// and nobody defines is drawn like any other. The graph of nil is empty.
-func GraphOf(d Definition) Graph {
+// DiagramOf returns the diagram of a definition: first the initial step, then the steps that it
+// leads to, then those that no step leads to. It reports no faults, engine.New does; a step that
+// To names but that is not defined is drawn like any other. The diagram of nil is empty.
+func DiagramOf(d Definition) Diagram {
 	if d == nil {
-		return Graph{}
+		return Diagram{}
 	}
-	m := d.Erase()
-	g := Graph{Machine: m.Name, Version: m.Version, Initial: m.Initial}
+	m := d.erase()
+	g := Diagram{Machine: m.Name, Version: m.Version, Initial: m.Initial}
 	entered := map[string]bool{}
 	for _, first := range m.From {
 		for name := range first.Steps {
@@ -61,7 +61,7 @@ func GraphOf(d Definition) Graph {
 				continue
 			}
 			seen[name] = true
-			drawn := GraphStep{Name: name, To: s.To, Anywhere: s.To == nil && !m.Job, Entered: entered[name] && name != m.Initial}
+			drawn := DiagramStep{Name: name, To: s.To, Anywhere: s.To == nil && !m.Job, Entered: entered[name] && name != m.Initial}
 			if s.Batch != nil {
 				drawn.Batch = s.Batch.Most
 			}
@@ -81,18 +81,18 @@ func GraphOf(d Definition) Graph {
 // anyStep is the name that drawings give to the target of a step without To.
 const anyStep = "any step"
 
-// Mermaid returns the graph as a flowchart in Mermaid's language. The initial step is round; an
+// Mermaid returns the diagram as a flowchart in Mermaid's language. The initial step is round; an
 // arrow to "any step" is dotted.
-func (g Graph) Mermaid() string {
+func (g Diagram) Mermaid() string {
 	return g.draw(drawing{
 		head: "%% " + mermaidText(g.title()) + "\nflowchart TD\n", escape: mermaidText, line: "<br/>",
 		step: "  %s[\"%s\"]\n", initial: "  %s([\"%s\"])\n", any: "  %s((\"%s\"))\n", arrow: "  %s --> %s\n", dotted: "  %s -.-> %s\n",
 	})
 }
 
-// DOT returns the graph in the language of Graphviz. Two lines surround the initial step; an arrow
-// to "any step" is dotted.
-func (g Graph) DOT() string {
+// DOT returns the diagram in the language of Graphviz. Two lines surround the initial step; an
+// arrow to "any step" is dotted.
+func (g Diagram) DOT() string {
 	return g.draw(drawing{
 		head: "digraph {\n  graph [label=\"" + dotText(g.title()) + "\"]\n  node [shape=box]\n", escape: dotText, line: `\n`, tail: "}\n",
 		step: "  %s [label=\"%s\"]\n", initial: "  %s [label=\"%s\", peripheries=2]\n", any: "  %s [label=\"%s\", shape=circle]\n",
@@ -100,7 +100,7 @@ func (g Graph) DOT() string {
 	})
 }
 
-func (g Graph) title() string { return fmt.Sprintf("%s/%d", g.Machine, g.Version) }
+func (g Diagram) title() string { return fmt.Sprintf("%s/%d", g.Machine, g.Version) }
 
 // drawing is a language to draw in. The formats of nodes and arrows are for package fmt.
 type drawing struct {
@@ -112,7 +112,7 @@ type drawing struct {
 }
 
 // draw numbers the steps and uses the numbers as ids, since names may hold any text.
-func (g Graph) draw(as drawing) string {
+func (g Diagram) draw(as drawing) string {
 	var nodes, arrows strings.Builder
 	ids := map[string]string{}
 	node := func(name string, notes ...string) {
@@ -148,7 +148,7 @@ func (g Graph) draw(as drawing) string {
 			fmt.Fprintf(&arrows, as.dotted, ids[s.Name], "any")
 		}
 	}
-	if slices.ContainsFunc(g.Steps, func(s GraphStep) bool { return s.Anywhere }) {
+	if slices.ContainsFunc(g.Steps, func(s DiagramStep) bool { return s.Anywhere }) {
 		fmt.Fprintf(&nodes, as.any, "any", as.escape(anyStep))
 	}
 	return as.head + nodes.String() + arrows.String() + as.tail

@@ -11,8 +11,8 @@ import (
 )
 
 // A page can show the graph of a machine; Markdown renders it.
-func ExampleGraphOf() {
-	fmt.Print(fsm.GraphOf(checkout{fullWarehouse{}}.Definition()).Mermaid())
+func ExampleDiagramOf() {
+	fmt.Print(fsm.DiagramOf(checkout{fullWarehouse{}}.Definition()).Mermaid())
 	// Output:
 	// %% checkout/2
 	// flowchart TD
@@ -33,11 +33,11 @@ func drawn(name string, to ...string) fsm.StepDef[int, fsm.None] {
 	return s
 }
 
-func TestGraphOf(t *testing.T) {
+func TestDiagramOf(t *testing.T) {
 	t.Parallel()
 	machine := fsm.Declare[int, fsm.None]("m", fsm.Initial("z"))
-	g := fsm.GraphOf(machine.Define(drawn("b"), drawn("lost").To(), drawn("c", "c", "z"), drawn("z", "c", "b")))
-	require.Equal(t, fsm.Graph{Machine: "m", Version: 1, Initial: "z", Steps: []fsm.GraphStep{
+	g := fsm.DiagramOf(machine.Define(drawn("b"), drawn("lost").To(), drawn("c", "c", "z"), drawn("z", "c", "b")))
+	require.Equal(t, fsm.Diagram{Machine: "m", Version: 1, Initial: "z", Steps: []fsm.DiagramStep{
 		{Name: "z", To: []string{"c", "b"}}, {Name: "c", To: []string{"c", "z"}}, {Name: "b", Anywhere: true}, {Name: "lost", To: []string{}},
 	}}, g)
 	require.Equal(t, `digraph {
@@ -59,17 +59,17 @@ func TestGraphOf(t *testing.T) {
 	require.Contains(t, g.Mermaid(), "  s2 -.-> any\n")
 }
 
-func TestGraphOfWhatIsOdd(t *testing.T) {
+func TestDiagramOfWhatIsOdd(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, fsm.Graph{}, fsm.GraphOf(nil))
+	require.Equal(t, fsm.Diagram{}, fsm.DiagramOf(nil))
 	var missing *fsm.Defined[int, fsm.None]
-	require.Empty(t, fsm.GraphOf(missing).Steps)
-	require.Equal(t, "%% /0\nflowchart TD\n", fsm.Graph{}.Mermaid())
+	require.Empty(t, fsm.DiagramOf(missing).Steps)
+	require.Equal(t, "%% /0\nflowchart TD\n", fsm.Diagram{}.Mermaid())
 
-	job := fsm.GraphOf(fsm.Declare[int, fsm.None]("job").Job(func(context.Context, int) (fsm.None, error) { return fsm.None{}, nil }))
-	require.Equal(t, []fsm.GraphStep{{Name: "start"}}, job.Steps, "a job leads nowhere")
+	job := fsm.DiagramOf(fsm.Declare[int, fsm.None]("job").Job(func(context.Context, int) (fsm.None, error) { return fsm.None{}, nil }))
+	require.Equal(t, []fsm.DiagramStep{{Name: "start"}}, job.Steps, "a job leads nowhere")
 
-	undefined := fsm.GraphOf(fsm.Declare[int, fsm.None]("m").Define(drawn("start", "gone")))
+	undefined := fsm.DiagramOf(fsm.Declare[int, fsm.None]("m").Define(drawn("start", "gone")))
 	require.Contains(t, undefined.DOT(), "  s1 [label=\"gone\"]\n  s0 -> s1\n")
 }
 
@@ -77,7 +77,7 @@ func TestGraphOfWhatIsOdd(t *testing.T) {
 func TestGraphEscapes(t *testing.T) {
 	t.Parallel()
 	evil := "a\"]; b --> c\n\x1b[2J <b>`&amp;`:#\\N"
-	g := fsm.Graph{Machine: evil, Version: 1, Steps: []fsm.GraphStep{{Name: evil, To: []string{evil}, Note: "3 \"done\""}, {Name: "übrig_1"}}}
+	g := fsm.Diagram{Machine: evil, Version: 1, Steps: []fsm.DiagramStep{{Name: evil, To: []string{evil}, Note: "3 \"done\""}, {Name: "übrig_1"}}}
 	inMermaid := "a#34;#93;#59; b #45;#45;#62; c\uFFFD\uFFFD#91;2J #60;b#62;#96;#38;amp#59;#96;#58;#35;#92;N"
 	require.Equal(t, "%% "+inMermaid+"/1\nflowchart TD\n  s0[\""+inMermaid+"<br/>3 #34;done#34;\"]\n  s1[\"übrig_1\"]\n  s0 --> s0\n", g.Mermaid())
 	inDOT := `a\"]; b --> c` + "\uFFFD\uFFFD" + "[2J <b>`&amp;amp;`:#\\\\N"

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -27,10 +28,11 @@ func banks(v *loanVisit) *fsm.ChildrenOutcome {
 
 // decided says what an outcome waits for besides the end of all children.
 func decided(ask func(v *loanVisit) fsm.Outcome) string {
-	m := Loan.Define(
+	m := hidden.Machine(Loan.Define(
 		fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) { return ask(v), nil }),
 		fsm.Step("choose", choose),
-	).Erase()
+	))
+
 	claim := &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`)}
 	out, err := m.Steps["start"].Run(context.Background(), claim)
 	if err != nil {
@@ -103,7 +105,7 @@ func choose(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 
 // The joining step sees all children of the round, also those that the join did not wait for.
 func ExampleVisit_Round() {
-	m := Loan.Define(fsm.Step("choose", choose), fsm.Step("start", choose)).Erase()
+	m := hidden.Machine(Loan.Define(fsm.Step("choose", choose), fsm.Step("start", choose)))
 	claim := &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "choose", State: json.RawMessage(`1000`), Children: []step.Child{
 		{ID: 2, Machine: "loan.quote", Status: "executing"},
 		{ID: 3, Machine: "loan.quote", Status: "done", Result: json.RawMessage(`"3.1 %"`)},
@@ -125,7 +127,7 @@ func ExampleVisit_Rejoin() {
 		}
 		return v.Rejoin("collect", v.State).Race().CancelRest(), nil
 	}
-	m := Loan.Define(fsm.Step("start", choose), fsm.Step("collect", collect)).Erase()
+	m := hidden.Machine(Loan.Define(fsm.Step("start", choose), fsm.Step("collect", collect)))
 	quotes := []step.Child{{Status: "done"}, {Status: "executing"}, {Status: "executing"}}
 	for visit := int64(2); ; visit++ {
 		out, err := m.Steps["collect"].Run(context.Background(), &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "collect", State: json.RawMessage(`1000`),
@@ -152,7 +154,7 @@ func ExampleChildrenOutcome_Stream() {
 		}
 		return v.Rejoin("collect", sum).Stream(100), nil
 	}
-	m := Loan.Define(fsm.Step("start", choose), fsm.Step("collect", collect)).Erase()
+	m := hidden.Machine(Loan.Define(fsm.Step("start", choose), fsm.Step("collect", collect)))
 	claim := &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "collect", State: json.RawMessage(`0`), Round: -2, Visit: 2}
 	for shown, left := range []int{120, 20, 0} {
 		claim.Portion = &step.Portion{Left: left}
