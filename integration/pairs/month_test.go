@@ -644,7 +644,7 @@ func TestAMonth(t *testing.T) {
 		lives = slices.DeleteFunc(slices.Clone(monthly), func(name string) bool { return name == "left" }) // which waits for two months
 	}
 	m := newMonth(t, seed, lives, nil)
-	require.Empty(t, m.play(tier.Size(t, "DAYS", 2, 3, 31), tier.Size(t, "ROOTS", 1, 1, 3)), "%s", m.tail())
+	require.Empty(t, m.play(tier.Size(t, "DAYS", 2, 3, 31), tier.Size(t, "ROOTS", 1, 1, 2)), "%s", m.tail())
 	require.NotZero(t, m.sum.restarts)
 	require.NotZero(t, m.sum.taken)
 	require.NotZero(t, m.sum.throttled)
