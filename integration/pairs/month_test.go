@@ -33,7 +33,8 @@ var monthly = []string{
 	"signal", "again", "unless", "join", "race", "stream", "graph", "left", "early", "rest", "failfast", "grow", "crowd", "intx", "batch",
 }
 
-// keepHistory is how long a month's engines keep the history, and keptFor how long a signal is kept.
+// keepHistory is how long a month's engines keep the history, and keptFor how long a signal is
+// kept.
 const keepHistory, keptFor = 2 * 24 * time.Hour, 7 * 24 * time.Hour
 
 // month is a population of instances that lives for weeks in one schema, under engines that work by
@@ -65,7 +66,7 @@ type month struct {
 // sums says what a month has had, so that a test can tell that it had all of it.
 type sums struct {
 	jumps, rough, roots, restarts, deleted, swept, expired, taken, lapsed, throttled, deploys int
-	parts                                                                                       [2]int // made, dropped
+	parts                                                                                     [2]int // made, dropped
 }
 
 // mail is a message that is kept for a key until somebody occupies it, and when somebody does.
@@ -412,8 +413,8 @@ func (m *month) roll() {
 	steady.Happens(m.t, 10*time.Second, func() (days int, fewer bool) {
 		done, err := m.store.RollHistory(m.ctx, keepHistory)
 		require.NoError(m.t, err)
-		m.sum.parts[0] += int(done.Made)
-		m.sum.parts[1] += int(done.Dropped)
+		m.sum.parts[0] += done.Made
+		m.sum.parts[1] += done.Dropped
 		if done.Refused > 0 {
 			m.violate("the history refuses rows", "%s", done.Because)
 		}
@@ -482,7 +483,8 @@ var timely = map[string]string{
 		UNION ALL SELECT format('from %s', min(at)) FROM gendurable.history HAVING min(at) < clock_timestamp() - interval '4 days'`,
 }
 
-// occurred finds out which occurrences have fired. Only one between from and declared may or may not.
+// occurred finds out which occurrences have fired. Only one between from and declared may or may
+// not.
 func (m *month) occurred() {
 	m.m.Lock()
 	defer m.m.Unlock()
@@ -581,7 +583,7 @@ func (m *month) finish() {
 			require.NoError(m.t, m.unended())
 			return
 		}
-		m.jump(min(time.Duration(6*(n+1)), 6*24) * time.Hour)
+		m.jump(min(6*time.Hour*time.Duration(n+1), 6*24*time.Hour)) //nolint:durationcheck // n is a number
 	}
 	for range 3 {
 		if len(m.violations) > 0 {

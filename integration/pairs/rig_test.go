@@ -82,12 +82,12 @@ type rig struct {
 	takes int  // steps that were begun
 	today time.Time
 
-	fault *struck        // nil: none is to come
+	fault *struck // nil: none is to come
 	// For a population that lives for longer than a case: whether a step fails for now, and what waits
 	// until nothing can run, where engines work by themselves.
 	breaks func(v *visit) bool
 	quiet  func() error
-	held  sync.WaitGroup // strangers that hold rows
+	held   sync.WaitGroup // strangers that hold rows
 
 	m          sync.Mutex // what steps and hooks note
 	violations []violation
