@@ -156,8 +156,8 @@ func (a *Admin) Retry(ctx context.Context, t fsm.Target, options ...VerbOption) 
 // a stream, and where nodes have been collected since; and, as ErrUseRestart, for a child of a node
 // that has failed: restart the node.
 //
-// Errors: also ErrUseRestart; a *[DuplicateError] where another instance occupies a correlation key by now; a
-// *[VerbError] for more than MaxFamily instances.
+// Errors: also ErrUseRestart; a *[DuplicateError] where another instance occupies a correlation key
+// by now; a *[VerbError] for more than MaxFamily instances.
 func (a *Admin) Restart(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
 	return a.one(ctx, t, VerbRestart, options)
 }
