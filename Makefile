@@ -86,13 +86,13 @@ tests-alone: bin/withpg bin/tier ## Run the tests that have the machine to thems
 
 tests-modules: bin/withpg bin/tier $(NODE_PACKAGES) ## Run the tests of the modules beside the library
 	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium: its tests are skipped (make chromium installs it)"
-	@for module in integration/hosts telemetry integration/browser; do \
+	@for module in integration/hosts integration/clients telemetry integration/browser; do \
 		$(STAGE) $$module bin/withpg go -C $$module test -json -vet=off -timeout 10m ./... || exit 1; done
 
 tools: bin/atlas bin/golangci-lint node download ## Build the tools of make ci, and download what its tests need
 
 download:
-	@for module in . integration/hosts telemetry integration/browser tools/release; do (cd $$module && go mod download) || exit 1; done
+	@for module in . integration/hosts integration/clients telemetry integration/browser tools/release; do (cd $$module && go mod download) || exit 1; done
 
 steady: bin/withpg bin/tier ## Show that no test decides by time: three times make test beside LOAD=10 busy loops, or PKG=./package twenty times
 	@bin/tier begin; trap 'bin/tier report' EXIT; \
@@ -120,7 +120,7 @@ pairs: bin/withpg ## Combine each two features, with a verb and a fault: SEED= N
 	bin/withpg go test -count=1 -timeout 30m -v ./integration/pairs
 
 # Each part takes less than an hour on two cores, and writes its row of docs/proof.md.
-PARTS := cold release long race orders-1 orders-2 orders-3 orders-4 strangers model graphs mutants statements storms pairs cycles rollout environments soak plans fuzz
+PARTS := cold release long race orders-1 orders-2 orders-3 orders-4 strangers model graphs mutants statements storms pairs month clients cycles rollout environments soak plans fuzz
 
 proof: $(or $(PART:%=proof-%),$(PARTS:%=proof-%)) ## Prove what a release has to: PART="model soak", else all parts; docs/proof.md has what was proven when
 
@@ -164,7 +164,13 @@ proof-storms: bin/withpg bin/tier
 	$(PROVE) $(LONG) -p 1 ./worker ./entpgx
 
 proof-pairs: bin/withpg bin/tier
-	$(PROVE) $(LONG) ./integration/pairs
+	$(PROVE) $(LONG) -skip 'TestAMonth' ./integration/pairs
+
+proof-month: bin/withpg bin/tier
+	$(PROVE) $(LONG) -run 'TestAMonth' ./integration/pairs
+
+proof-clients: bin/withpg bin/tier
+	$(PROVE) env GENDURABLE_PROOF=1 bin/withpg go -C integration/clients test -json -vet=off -count=1 -timeout 90m ./...
 
 proof-cycles: bin/withpg bin/tier
 	$(PROVE) $(LONG) -run TestStartingAndStopping ./integration
@@ -261,6 +267,7 @@ demo: ## Run the demo
 vet: ## Look for suspicious constructs
 	go vet ./...
 	cd integration/hosts && go vet ./...
+	cd integration/clients && go vet ./...
 	cd telemetry && go vet ./...
 	cd integration/browser && go vet ./...
 	cd tools/release && go vet ./...
@@ -280,7 +287,7 @@ check-comments: ## Fail where a comment is wider than 100 columns
 
 lint: bin/golangci-lint ## Hold the code to .golangci.yml, and to the ban on LISTEN/NOTIFY
 	bin/golangci-lint run ./...
-	@for module in integration/hosts telemetry integration/browser tools/release; do \
+	@for module in integration/hosts integration/clients telemetry integration/browser tools/release; do \
 		(cd $$module && $(CURDIR)/bin/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
 	@! grep -rnIE --include='*.go' --include='*.sql' '$(NOTIFICATIONS)' $(filter-out bench,$(SOURCES)) migrations \
 		|| { echo "discovery is polling: LISTEN/NOTIFY is banned"; exit 1; }

@@ -153,10 +153,11 @@ func (a *Admin) Retry(ctx context.Context, t fsm.Target, options ...VerbOption) 
 //
 // A Restart is a *[ConflictError] where what waits for the instance has gone on, by FailFast maybe:
 // restart that one once it has failed. It is one also where nothing has failed, for a skipped node,
-// a stream, and where nodes have been collected since.
+// a stream, and where nodes have been collected since; and, as ErrUseRestart, for a child of a node
+// that has failed: restart the node.
 //
-// Errors: also a *[DuplicateError] where another instance occupies a correlation key by now; a
-// *[VerbError] for more than MaxFamily instances.
+// Errors: also ErrUseRestart; a *[DuplicateError] where another instance occupies a correlation key
+// by now; a *[VerbError] for more than MaxFamily instances.
 func (a *Admin) Restart(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
 	return a.one(ctx, t, VerbRestart, options)
 }

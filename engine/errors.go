@@ -39,7 +39,8 @@ var (
 	ErrConflict = errors.New("gendurable: conflict")
 	// ErrUseRestart is returned by [Admin.Retry] and [Admin.Rewind], within a *[ConflictError], when
 	// an instance belongs to a graph, and only [Admin.Restart] lets that go on: a node; a root at the
-	// join of nodes that have failed; an instance that works for a node that has failed.
+	// join of nodes that have failed; an instance that works for a node that has failed. A Restart of
+	// the last one is refused, too: restart the node.
 	ErrUseRestart = store.ErrUseRestart
 	// ErrLive is returned by [Tx.RequireEnded], as a *[LiveError], when an instance has not ended, and
 	// so by the delete of an entity that a machine drives.

@@ -75,6 +75,8 @@ func (r *restart) plan(i *Instance) bool {
 		return true
 	case i.Node != "": // its root has gone on
 		return false
+	case parent != nil && parent.Node != "" && parent.Status == Failed: // nobody would wait for it
+		return false
 	}
 	pruned := i.Join.Round >= i.Round && i.Join.Size > len(r.w.Children(i))
 	r.rerun = append(r.rerun, i)

@@ -50,6 +50,9 @@ func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error)
 	r.m.Lock()
 	r.begun[v.ID] = true
 	r.m.Unlock()
+	if r.breaks != nil && r.breaks(v) {
+		return v.Fail(errBroken), nil
+	}
 	s := r.fault
 	if s == nil {
 		return f(ctx, v)

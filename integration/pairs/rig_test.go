@@ -82,8 +82,12 @@ type rig struct {
 	takes int  // steps that were begun
 	today time.Time
 
-	fault *struck        // nil: none is to come
-	held  sync.WaitGroup // strangers that hold rows
+	fault *struck // nil: none is to come
+	// For a population that lives for longer than a case: whether a step fails for now, and what waits
+	// until nothing can run, where engines work by themselves.
+	breaks func(v *visit) bool
+	quiet  func() error
+	held   sync.WaitGroup // strangers that hold rows
 
 	m          sync.Mutex // what steps and hooks note
 	violations []violation
@@ -201,6 +205,9 @@ var errTooMany = errors.New("too many steps")
 // run runs what can run now, until nothing can or until so many steps have begun: then left is
 // false.
 func (r *rig) run(until int) (left bool, err error) {
+	if r.quiet != nil {
+		return false, r.quiet()
+	}
 	for more := true; more; {
 		more = false
 		if err := r.hand.Fire(r.ctx, r.today); err != nil {
@@ -336,6 +343,9 @@ func (r *rig) reap(ctx context.Context) error {
 // retention is what the engine keeps, unless a spec says otherwise.
 const retention = 24 * time.Hour
 
+// pruned is what a sweep of the GC deletes.
+var pruned = store.PruneParams{Done: retention, Failed: retention, Tombstones: 100, Limit: 100, Gates: true, Timeout: time.Minute}
+
 // sweep is one sweep of the GC. It must delete nothing that is needed, and go on until it finds
 // nothing.
 func (r *rig) sweep() error {
@@ -343,7 +353,7 @@ func (r *rig) sweep() error {
 	if err != nil {
 		return err
 	}
-	done, err := r.store.Prune(r.ctx, store.PruneParams{Done: retention, Failed: retention, Tombstones: 100, Limit: 100, Gates: true, Timeout: time.Minute})
+	done, err := r.store.Prune(r.ctx, pruned)
 	if err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}

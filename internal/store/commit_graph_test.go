@@ -372,6 +372,10 @@ func TestWhatOnlyARestartHelps(t *testing.T) {
 		piece := b.row("parent_id, parent_round, status, failure, finished_at", "$1, 1, 'failed', 'error', now()", ids["b"])
 		if name == "failed" {
 			require.ErrorIs(t, retry(piece), store.ErrPiece)
+			got := b.operate(store.Order{Verb: store.Restart, Most: 10}, piece)
+			require.Len(t, got.Refused, 1)
+			require.ErrorIs(t, got.Refused[0].Why, store.ErrPiece)
+			require.Equal(t, "failed", b.status(piece))
 		} else if name == "lives" || name == "done" {
 			require.NoError(t, retry(piece), name)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/tier"
 )
@@ -27,11 +28,13 @@ import (
 // needs any of them, so each transition has to make of its own row what it makes without them, and
 // nothing that it sends may wait for the stranger.
 func TestTransitionsBesideHeldRows(t *testing.T) {
-	b := newBench(t)
+	t.Parallel()
+	notOnCitus(t)
 	seed := uint64(tier.Size(t, "SEED", 1, 1, 1)) //nolint:gosec // any number
 	share := tier.Size(t, "SHARE", 4, 1, 1)
 	dice := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a sample
-	b.holdRows()
+	var met meetings
+	b := benchOn(t, pgtest.Pool(t, pgtest.Migrated(t))).meeting(&met)
 	for _, g := range matrix {
 		for _, x := range g.transitions {
 			for _, slow := range []bool{false, true} {
@@ -45,6 +48,9 @@ func TestTransitionsBesideHeldRows(t *testing.T) {
 				})
 			}
 		}
+	}
+	if share == 1 {
+		met.others(t, b)
 	}
 }
 

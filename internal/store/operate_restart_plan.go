@@ -194,6 +194,8 @@ func (s *Store) planFailed(send send, r *rerun, target *member) (why, err error)
 		return ErrResting, nil
 	case !waits && target.node:
 		return ErrWoken, nil
+	case !waits && parent != nil && parent.node && parent.status == "failed": // as of a Retry, nobody would wait for it
+		return ErrPiece, nil
 	case target.failure == "skipped":
 		return ErrSkipped, nil
 	case !waits: // as after a Retry, nobody counts it a second time

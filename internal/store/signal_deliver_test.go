@@ -43,8 +43,7 @@ func newBench(t *testing.T) bench {
 	t.Helper()
 	t.Parallel()
 	notOnCitus(t)
-	pool := pgtest.Pool(t, pgtest.Migrated(t))
-	return benchOn(t, pool)
+	return benchOn(t, pgtest.Pool(t, pgtest.Migrated(t))).besideHeld(t.Name())
 }
 
 // row inserts an instance. It appends columns, in SQL, to the required ones.
