@@ -31,16 +31,21 @@ type process struct {
 	batches    bool         // some machine has a batch step
 	unclaiming atomic.Int64 // signals in a row that have claimed nothing: see ReserveWoken
 
-	began     time.Time
-	gates     gates
-	throttles throttles
-	outages   outages
-	deeds     deeds
-	beaten    atomic.Int64 // when the newest heartbeat met no error, by since
-	quiet     quiet
-	restDue   chan struct{} // a join does not wait for children any more that are to be cancelled then
-	skipsDue  chan struct{} // nodes are to be skipped
-	skipsOwn  atomic.Bool   // this process has left some of them
+	began      time.Time
+	gates      gates
+	throttles  throttles
+	outages    outages
+	deeds      deeds
+	beaten     atomic.Int64 // when the newest heartbeat met no error, by since
+	quiet      quiet
+	turns      chan struct{} // has an entry for each sweep that has a connection; nil: any number may
+	byHand     bool          // there is nobody to make room for
+	awaitsDue  chan struct{} // awaits have timed out
+	overdueDue chan struct{} // instances are over their deadline
+	keptDue    chan struct{} // signals are kept
+	restDue    chan struct{} // a join does not wait for children any more that are to be cancelled then
+	skipsDue   chan struct{} // nodes are to be skipped
+	skipsOwn   atomic.Bool   // this process has left some of them
 
 	// base ends everything. The other contexts derive from it, and end before it.
 	base  context.Context //nolint:containedctx // the worker's own life
@@ -64,7 +69,11 @@ func newProcess(c Config, db backend) *process {
 	p := &process{
 		config: c, id: uuid.NewString(), db: db, hooks: listen(c.Hooks), routes: routes(c.Machines),
 		queues: map[string]*queue{}, began: time.Now(), draining: make(chan struct{}),
+		awaitsDue: make(chan struct{}, 1), overdueDue: make(chan struct{}, 1), keptDue: make(chan struct{}, 1),
 		restDue: make(chan struct{}, 1), skipsDue: make(chan struct{}, 1),
+	}
+	if c.Sweeps > 0 {
+		p.turns = make(chan struct{}, c.Sweeps)
 	}
 	p.log = c.Logger.With(slog.String("worker", p.id))
 	p.quiet.last = map[string]time.Time{}
