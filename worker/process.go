@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/gendurable/gendurable/internal/pace"
+	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
@@ -28,7 +29,8 @@ type process struct {
 	routes     map[store.StepKey]*route
 	machineIDs []string // of the versions that run here, converted ones among them
 	queues     map[string]*queue
-	batches    bool         // some machine has a batch step
+	batches    bool // some machine has a batch step
+	groupings  map[*step.Batch]*grouping
 	unclaiming atomic.Int64 // signals in a row that have claimed nothing: see ReserveWoken
 
 	began      time.Time
@@ -68,7 +70,7 @@ type process struct {
 func newProcess(c Config, db backend) *process {
 	p := &process{
 		config: c, id: uuid.NewString(), db: db, hooks: listen(c.Hooks), routes: routes(c.Machines),
-		queues: map[string]*queue{}, began: time.Now(), draining: make(chan struct{}),
+		queues: map[string]*queue{}, groupings: map[*step.Batch]*grouping{}, began: time.Now(), draining: make(chan struct{}),
 		awaitsDue: make(chan struct{}, 1), overdueDue: make(chan struct{}, 1), keptDue: make(chan struct{}, 1),
 		restDue: make(chan struct{}, 1), skipsDue: make(chan struct{}, 1),
 	}
@@ -81,7 +83,9 @@ func newProcess(c Config, db backend) *process {
 	p.outages.over = -24 * time.Hour
 	for _, m := range c.Machines {
 		for _, s := range m.Steps {
-			p.batches = p.batches || s.Batch != nil
+			if s.Batch != nil {
+				p.batches, p.groupings[s.Batch] = true, &grouping{}
+			}
 		}
 	}
 	for at := range p.routes {
