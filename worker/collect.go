@@ -82,12 +82,13 @@ func (s *scheduler) collect(f *flight) {
 	g.members = append(g.members, f)
 	g.priority = min(g.priority, f.beat.Priority)
 	c.flights++
-	if len(g.members) == g.key.most {
+	full := len(g.members) == g.key.most
+	if full {
 		delete(c.open, g.key)
-		if !g.due {
-			c.waiting = slices.DeleteFunc(c.waiting, func(other *group) bool { return other == g })
-			c.expire(g)
-		}
+	}
+	if !g.due && (full || s.gates.exhausted(g)) {
+		c.waiting = slices.DeleteFunc(c.waiting, func(other *group) bool { return other == g })
+		c.expire(g)
 	}
 }
 
