@@ -13,8 +13,8 @@ const (
 	// groupFor is how long a claim's answer waits for a batch step's function to say to which group an
 	// instance belongs. The function works on values in memory.
 	groupFor = time.Second
-	// groupAgain is how long it is not called again after it took longer, so that it holds up its queue
-	// for a tenth of the time at most.
+	// groupAgain is how long it is not called again after it took longer, so that it holds up its
+	// queue for a tenth of the time at most.
 	groupAgain = 10 * time.Second
 	// groupStuck bounds its calls that have not returned.
 	groupStuck = 8
@@ -23,7 +23,8 @@ const (
 var errGroupless = errors.New("the function of a batch step's ByState called runtime.Goexit")
 
 // grouping is how the function of a batch step that tells groups apart does. It is the host's code,
-// and it may block. Instances of which it does not say in time to which group they belong run alone.
+// and it may block. Instances of which it does not say in time to which group they belong run
+// alone.
 type grouping struct {
 	mu    sync.Mutex
 	stuck int           // calls that have taken too long, and have not returned
@@ -58,11 +59,10 @@ func (p *process) assign(c *step.Claim) {
 	}
 	g.mu.Lock()
 	g.next = p.since() + groupAgain
-	stuck := g.stuck
 	g.mu.Unlock()
 	if name := m.Name + " " + c.Step; p.quiet.first("grouping " + name) {
 		p.log.Error("the function of a batch step's ByState does not return: its instances run alone meanwhile",
-			slog.String("machine", m.Name), slog.String("step", c.Step), slog.Int64("instance", c.ID), slog.Int("stuck", stuck))
+			slog.String("machine", m.Name), slog.String("step", c.Step), slog.Int64("instance", c.ID))
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 )
 
 // A claim that is the first at a key with a rate inserts the row of gate_keys. If somebody else has
-// inserted it and has not committed, the claim waits for that transaction, which may last, and fails
-// with all that it would have claimed. No statement can pass over a row that it does not see. So the
-// process finds the key by trial, and its claims leave the key alone until the other transaction is
-// over. Who inserts the row of a whole gate has the keys of that gate wait.
+// inserted it and has not committed, the claim waits for that transaction, which may last, and
+// fails with all that it would have claimed. No statement can pass over a row that it does not see.
+// So the process finds the key by trial, and its claims leave the key alone until the other
+// transaction is over. Who inserts the row of a whole gate has the keys of that gate wait.
 
 const (
 	// unpaidAgain is how often a claim tries whether a key is free again. A try takes briefLock.
