@@ -119,12 +119,16 @@ func (e *Engine) workerConfig() worker.Config {
 		queues[name] = worker.Queue(q)
 	}
 	c := e.config
+	sweeps := 1
+	if pool := c.Driver.Pool(); pool != nil {
+		sweeps = max(1, int(pool.Config().MaxConns)/2) // the other half is for claims, commits and polls
+	}
 	return worker.Config{
 		Store: e.store, Company: e.store.Company(), Env: e.env, Machines: e.machines, Queues: queues,
 		Lease: c.Lease, Heartbeat: c.Heartbeat, Reap: c.Reap, DrainTimeout: c.DrainTimeout, DrainGrace: c.DrainGrace,
 		RunAheadFor: c.RunAheadFor, RunAheadSteps: c.RunAheadSteps, LockByLease: c.PartitionLock == LockLease,
 		RetainDone: c.RetainDone, RetainFailed: c.RetainFailed, RetainCancelled: c.RetainCancelled, Archive: e.archive(),
-		RetainHistory: c.RetainHistory, Redact: c.Redact, NoReaper: c.NoReaper, NoGC: c.NoGC,
+		RetainHistory: c.RetainHistory, Redact: c.Redact, NoReaper: c.NoReaper, NoGC: c.NoGC, Sweeps: sweeps,
 		Logger: c.Logger, Hooks: c.Hooks, Around: e.stepMiddleware(), Extract: c.Extract,
 		Context:  e.stepContext,
 		Fire:     e.fireDue,

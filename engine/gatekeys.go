@@ -152,7 +152,8 @@ func (a *Admin) GateKeys(ctx context.Context, gate string) (keys []GateKey, err 
 }
 
 // GateLag returns, per gate, how long the oldest instance that waits in line there has been due; 0
-// where none waits. [Engine.Lag] does not count these. Without names it returns all gates. It reads
+// where none waits. At the gate of a queue, it is the oldest in front while the gate lets none
+// begin. [Engine.Lag] does not count these. Without names it returns all gates. It reads
 // as much as [Admin.Gates].
 func (e *Engine) GateLag(ctx context.Context, names ...string) (lag map[string]time.Duration, err error) {
 	gates, err := e.Admin().Gates(ctx)

@@ -150,6 +150,24 @@ var holds = []hold{
 		s.held = s.insert(errandMachine.New(errand{Kind: "job"}).Label("customer", "held"))
 		s.beside = append(s.beside, s.insert(errandMachine.New(errand{Kind: "job"}).Label("customer", "another"))...)
 	}},
+	{name: "the new row of a key of a gate", slots: 3, within: patience, begin: func(s *stage) {
+		s.customers(engine.Gate{Rate: engine.Rate{N: 1000, Burst: 1000}})
+		s.within(`INSERT INTO gendurable.gate_keys (key, weight) VALUES ('customers/held', 5)`)
+		s.held = s.insert(errandMachine.New(errand{Kind: "job"}).Label("customer", "held"))
+		s.beside = append(s.beside, s.insert(errandMachine.New(errand{Kind: "job"}).Label("customer", "another"))...)
+	}},
+	{name: "a goroutine of ByState", slots: 3, within: patience, begin: func(s *stage) {
+		m, open := fsm.Declare[string, string]("grouped"), make(chan struct{})
+		s.Cleanup(func() { close(open) })
+		s.config.Machines = append(s.config.Machines, m.Define(fsm.BatchStep("start", func(_ context.Context, visits []*fsm.Visit[string, string]) ([]fsm.Outcome, error) {
+			var ended []fsm.Outcome
+			for _, v := range visits {
+				ended = append(ended, v.Done(""))
+			}
+			return ended, nil
+		}, fsm.ByState(func(state string) string { <-open; return state }))))
+		s.beside = append(s.beside, s.insert(m.New("a"), m.New("b"), m.New("c"))...) // they run alone
+	}},
 	{name: "the lock of a gate", slots: 3, begin: func(s *stage) {
 		s.customers(engine.Gate{Places: 1})
 		s.within(`SELECT pg_advisory_xact_lock(hashtextextended('gendurable gate customers of gendurable', 0))`)

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 	"time"
 
@@ -50,25 +49,6 @@ func (p *process) batchOf(c *step.Claim) (*step.Machine, *step.Batch) {
 	return r.machine, r.machine.Steps[r.step].Batch
 }
 
-var errGroupless = errors.New("the function of a batch step's ByState called runtime.Goexit")
-
-// assign asks a batch step to which group a claim belongs. It runs user code, so it is called
-// outside of the scheduler's loop, and on a goroutine of its own, which that code may end.
-func (p *process) assign(c *step.Claim) {
-	_, b := p.batchOf(c)
-	if b == nil || b.Key == nil || c.Partial || c.Unread != nil || len(p.route(c).chain) > 0 {
-		return
-	}
-	c.Env = p.config.Env
-	c.Ungrouped = errGroupless
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		c.Group, c.Ungrouped = b.Key(c)
-	}()
-	<-over
-}
-
 // newGroup returns the group that a flight would begin. An instance of which it is unknown with
 // which others it may meet is alone.
 func newGroup(p *process, f *flight) *group {
@@ -76,7 +56,7 @@ func newGroup(p *process, f *flight) *group {
 	m, b := p.batchOf(c)
 	most := m.BatchSize(b, c.Attempt)
 	r := p.route(c)
-	if c.Unread != nil || c.Ungrouped != nil || (c.Partial || len(r.chain) > 0) && b.Key != nil {
+	if c.Unread != nil || c.Ungrouped != nil || c.Alone || (c.Partial || len(r.chain) > 0) && b.Key != nil {
 		most = 1 // the state of an older version is converted only when it runs
 	}
 	return &group{process: p, machine: m, def: b, key: groupKey{m, r.step, c.Group, most}}
@@ -102,12 +82,13 @@ func (s *scheduler) collect(f *flight) {
 	g.members = append(g.members, f)
 	g.priority = min(g.priority, f.beat.Priority)
 	c.flights++
-	if len(g.members) == g.key.most {
+	full := len(g.members) == g.key.most
+	if full {
 		delete(c.open, g.key)
-		if !g.due {
-			c.waiting = slices.DeleteFunc(c.waiting, func(other *group) bool { return other == g })
-			c.expire(g)
-		}
+	}
+	if !g.due && (full || s.gates.exhausted(g)) {
+		c.waiting = slices.DeleteFunc(c.waiting, func(other *group) bool { return other == g })
+		c.expire(g)
 	}
 }
 

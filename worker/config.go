@@ -42,6 +42,7 @@ type Config struct {
 	RetainCancelled time.Duration
 	// Archive gets instances before they are deleted; an error keeps them. Nil: there is no archive.
 	Archive  func(ctx context.Context, ids []int64) error
+	Sweeps   int // how many sweeps may have a connection at a time; 0: any number
 	NoReaper bool
 	NoGC     bool
 
@@ -93,7 +94,7 @@ type backend interface {
 	Landed(ctx context.Context, worker string, tokens []int64) error
 	Sweep(ctx context.Context, after string, limit int, own *store.InFlight) (last string, p store.Promotion, err error)
 	Prune(ctx context.Context, p store.PruneParams) (store.Pruned, error)
-	HandOver(ctx context.Context) (store.Handed, error)
+	HandOver(ctx context.Context, after string) (store.Handed, error)
 	FreeRows(ctx context.Context, silent time.Duration) (ended int, err error)
 	RollHistory(ctx context.Context, keep time.Duration) (store.Rolled, error)
 	Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error)

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -18,12 +19,14 @@ type expiry struct {
 }
 
 // sweep fails the instances that are over their deadline.
-func (e *expiry) sweep(ctx context.Context) error {
-	for round := 0; ; round++ {
+func (e *expiry) sweep(ctx context.Context) (last time.Duration, err error) {
+	round := -1
+	return e.slices(ctx, func(ctx context.Context) (bool, error) {
 		r, err := e.db.Expire(ctx, uuid.NewString(), expireMost)
 		if err != nil {
-			return err
+			return false, err
 		}
+		round++
 		if len(r.Failed) > 0 {
 			e.log.Info("failed instances over their deadline", slog.Int("failed", len(r.Failed)))
 		}
@@ -33,8 +36,6 @@ func (e *expiry) sweep(ctx context.Context) error {
 		e.promotions.add(r.Missed)
 		e.ended(r.Failed)
 		tell(e.base, e.process, e.hooks.expire, ExpireEvent{Failed: len(r.Failed)})
-		if !more(len(r.Failed), expireMost, r.Refused, round) {
-			return nil
-		}
-	}
+		return more(len(r.Failed), expireMost, len(r.Refused), round), nil
+	})
 }

@@ -35,6 +35,13 @@ func (db *fake) Poll(ctx context.Context, queues, machines, lines []string) (sto
 				out.Deadline, out.Awaits = time.Until(r.deadline), true
 			}
 		}
+		if db.flood["time out"] {
+			out.Awaits, out.Deadline = true, 0
+		}
+		defer func() { // over what the rows say
+			out.Overdue, out.Rest = out.Overdue || db.flood["expire"], out.Rest || db.flood["cancel rest"]
+			out.Skips, out.Keeping = out.Skips || db.flood["skip"], db.flood["hand over"]
+		}()
 		out.Paused, out.Gates = slices.Clone(db.paused), slices.Clone(db.gates)
 		out.Overdue, out.Rest, out.Skips = len(db.overdue()) > 0, len(db.rested) > 0, len(db.skipped) > 0
 		out.Fires, out.Fire = !db.scheduled.IsZero(), time.Until(db.scheduled)
@@ -52,6 +59,10 @@ func (db *fake) overdue() []*row {
 
 func (db *fake) Expire(ctx context.Context, _ string, limit int) (out store.Expired, err error) {
 	err = db.send(ctx, "expire", "", func() error {
+		if db.flood["expire"] {
+			out.Failed = make([]int64, limit)
+			return nil
+		}
 		for _, r := range db.overdue() {
 			parent := db.rows[r.Parent]
 			if len(out.Failed) == limit || r.locked() || parent != nil && parent.locked() {
@@ -84,6 +95,10 @@ func (db *fake) Expire(ctx context.Context, _ string, limit int) (out store.Expi
 
 func (db *fake) TimeOut(ctx context.Context, limit int) (out store.TimedOut, err error) {
 	err = db.send(ctx, "time out", "", func() error {
+		if db.flood["time out"] {
+			out.Queues = make([]string, limit)
+			return nil
+		}
 		for _, r := range db.rows {
 			if r.status == fsm.StatusAwaitingSignal && !r.deadline.After(time.Now()) && !r.locked() && len(out.Queues) < limit {
 				r.status, r.eligible, r.TimedOut = fsm.StatusRunnable, time.Now(), true
@@ -97,7 +112,8 @@ func (db *fake) TimeOut(ctx context.Context, limit int) (out store.TimedOut, err
 
 func (db *fake) Reap(ctx context.Context, _ string, limits store.CrashLimits, limit int) (out store.Reaped, err error) {
 	err = db.send(ctx, "reap", "", func() error {
-		if limit == 0 {
+		if limit == 0 || db.flood["reap"] {
+			out.Released = limit
 			return nil
 		}
 		for _, r := range db.sorted(func(r *row) bool {
@@ -129,12 +145,26 @@ func (db *fake) Uptime(ctx context.Context) (up time.Duration, err error) {
 }
 
 func (db *fake) Promote(ctx context.Context, keys []string) (p store.Promotion, err error) {
-	err = db.send(ctx, "promote", fmt.Sprint(keys), func() error { db.settle(keys, &p); return nil })
+	err = db.send(ctx, "promote", fmt.Sprint(keys), func() error {
+		if db.flood["promote"] {
+			for range keys { // others, and as many
+				db.ids++
+				p.Missed = append(p.Missed, fmt.Sprint("missed ", db.ids))
+			}
+			return nil
+		}
+		db.settle(keys, &p)
+		return nil
+	})
 	return p, err
 }
 
 func (db *fake) Sweep(ctx context.Context, _ string, _ int, own *store.InFlight) (last string, p store.Promotion, err error) {
 	err = db.send(ctx, "sweep", "", func() error {
+		if db.flood["sweep"] {
+			last = "k"
+			return nil
+		}
 		var still []string
 		for _, r := range db.rows {
 			if r.PartitionKey != "" && r.due() && r.lane == 1 && !slices.Contains(still, r.PartitionKey) {
@@ -149,11 +179,17 @@ func (db *fake) Sweep(ctx context.Context, _ string, _ int, own *store.InFlight)
 		}
 		return nil
 	})
-	return "", p, err
+	return last, p, err
 }
 
-func (db *fake) HandOver(ctx context.Context) (store.Handed, error) {
-	return store.Handed{}, db.send(ctx, "hand over", "", func() error { return nil })
+func (db *fake) HandOver(ctx context.Context, _ string) (out store.Handed, err error) {
+	err = db.send(ctx, "hand over", "", func() error {
+		if db.flood["hand over"] {
+			out.Last = "k"
+		}
+		return nil
+	})
+	return out, err
 }
 
 func (db *fake) FreeRows(context.Context, time.Duration) (ended int, err error) { return 0, nil }
@@ -163,6 +199,12 @@ func (db *fake) RollHistory(context.Context, time.Duration) (store.Rolled, error
 }
 
 func (db *fake) Prune(ctx context.Context, p store.PruneParams) (done store.Pruned, err error) {
+	for db.flood["prune"] && err == nil {
+		err = p.Slice(ctx, func(ctx context.Context) error { return db.send(ctx, "prune", "", func() error { return nil }) })
+	}
+	if err != nil {
+		return done, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
 	err = db.send(ctx, "prune", "", func() error {
@@ -260,7 +302,7 @@ func (db *fake) Throttle(ctx context.Context, key string, after time.Duration) e
 func (db *fake) Refile(ctx context.Context, _ *store.Filed, _ int) (queues []string, more bool, err error) {
 	err = db.send(ctx, "refile", "", func() error {
 		db.refiled++
-		queues, more = []string{"default"}, db.refiled == 1
+		queues, more = []string{"default"}, db.refiled == 1 || db.flood["refile"]
 		return nil
 	})
 	return queues, more, err
@@ -269,6 +311,7 @@ func (db *fake) Refile(ctx context.Context, _ *store.Filed, _ int) (queues []str
 // CancelRest does what the test has set.
 func (db *fake) CancelRest(ctx context.Context, _ string, after int64, _ int) (out store.Rested, err error) {
 	err = db.send(ctx, "cancel rest", fmt.Sprint(after), func() error {
+		out.Full = db.flood["cancel rest"]
 		if len(db.rested) > 0 {
 			out, db.rested = db.rested[0], db.rested[1:]
 		}
@@ -289,6 +332,9 @@ func (db *fake) ToSkip(ctx context.Context) (some bool, err error) {
 
 func (db *fake) Skip(ctx context.Context, _ string, after int64, _ int) (out store.Skipped, err error) {
 	err = db.send(ctx, "skip", fmt.Sprint(after), func() error {
+		if db.flood["skip"] {
+			out.Last = after + 1
+		}
 		if len(db.skipped) > 0 {
 			out, db.skipped = db.skipped[0], db.skipped[1:]
 		}

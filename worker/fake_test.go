@@ -44,6 +44,9 @@ type fake struct {
 	refused  time.Time           // when the last refusal was reported
 	fronts   int                 // claims from the front
 	walk     time.Duration       // the server time that a claim from the front reports
+	flood    map[string]bool     // the verbs of the sweeps that find as much as they take, each time
+	flying   int                 // statements of these that are under way,
+	mostEver int                 // and the most that ever were
 	old      int                 // instances past their retention
 	rolled   store.Rolled        // what each roll of the history answers
 	over     func(c *step.Claim) // called with each claim that ends

@@ -34,6 +34,7 @@ const handTurns = 1000
 // ByHand replaces Start. Stop ends the worker as usual.
 func (w *Worker) ByHand() *Hand {
 	w.config.RunAheadSteps = 1
+	w.byHand = true
 	w.flights.outside.heldMost = 0 // a Run waits until its outcome is durable
 	life, end := context.WithCancel(context.Background())
 	w.endLife = end
@@ -61,23 +62,23 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 	for _, q := range polled.Paused {
 		paused = append(paused, q.Queue)
 	}
-	if err := h.w.timeOut(ctx); err != nil {
+	if _, err := h.w.timeOut(ctx); err != nil {
 		return nil, err
 	}
 	if polled.Keeping {
-		if err := h.w.handOver(ctx); err != nil {
+		if _, err := h.w.handOver(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if polled.Overdue {
-		if err := h.w.expiry.sweep(ctx); err != nil {
+		if _, err := h.w.expiry.sweep(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := h.w.rest.sweep(ctx); err != nil { // also of those that the sweeps before have just made due
+	if _, err := h.w.rest.sweep(ctx); err != nil { // also of those that the sweeps before have just made due
 		return nil, err
 	}
-	if err := h.w.skips.sweep(ctx); err != nil {
+	if _, err := h.w.skips.sweep(ctx); err != nil {
 		return nil, err
 	}
 	for in, some := h.w.promotions.next(); some; in, some = h.w.promotions.again(ctx) {

@@ -9,28 +9,23 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// timeoutMost bounds one sweep of awaits that have timed out.
-const timeoutMost = 1000
-
-// poller looks for work for queues that found none. One statement covers all idle queues of the
-// process, the await deadlines and the deadlines of instances. Only polling discovers that another
-// process has inserted something (§6).
+// poller looks for work for queues that found none, and for the sweeps. One statement covers all
+// idle queues of the process, the await deadlines and the deadlines of instances. It does none of
+// the work that it finds, so nothing keeps it from the next poll, by which gates and pauses are
+// obeyed. Only polling discovers that another process has inserted something (§6).
 type poller struct {
 	*process
-	expiry    *expiry
 	schedules *schedules
 
 	empty    map[string]int           // number of polls in a row that found nothing for an idle queue
 	next     map[string]time.Duration // when to look there again
 	deadline time.Duration            // when to look for awaits that have timed out, and for instances over their deadline
-	expires  time.Duration            // when to fail instances over their deadline, at the earliest
 	strays   time.Duration            // when to look for strays again
-	hands    time.Duration            // when to hand kept signals over again, at the earliest
 	asked    bool                     // it is known which queues are paused
 }
 
-func newPoller(p *process, expiry *expiry, schedules *schedules) *poller {
-	return &poller{process: p, expiry: expiry, schedules: schedules, empty: map[string]int{}, next: map[string]time.Duration{}}
+func newPoller(p *process, schedules *schedules) *poller {
+	return &poller{process: p, schedules: schedules, empty: map[string]int{}, next: map[string]time.Duration{}}
 }
 
 func (p *poller) run() {
@@ -116,6 +111,11 @@ func (p *poller) poll(idle []string) error {
 		p.lookForStrays()
 	}
 	p.wakeSweeps(found.Rest, found.Skips)
+	for due, is := range map[chan struct{}]bool{p.awaitsDue: found.Awaits && found.Deadline <= 0, p.overdueDue: found.Overdue, p.keptDue: found.Keeping} {
+		if is {
+			wake(due)
+		}
+	}
 	now := p.since()
 	for _, name := range idle {
 		q := p.queues[name]
@@ -144,68 +144,7 @@ func (p *poller) poll(idle []string) error {
 	if found.Awaits && found.Deadline > 0 {
 		p.deadline = min(p.deadline, now+found.Deadline)
 	}
-	if found.Awaits && found.Deadline <= 0 {
-		if err := p.timeOut(ctx); err != nil {
-			return err
-		}
-	}
-	if found.Keeping && now >= p.hands {
-		began := p.since()
-		if err := p.handOver(ctx); err != nil {
-			p.trouble("hand kept signals over", err)
-		}
-		// A look at many keys takes long, and most are found without an occupant each time.
-		p.hands = p.since() + sweepPace*(p.since()-began)
-	}
-	if found.Overdue && now >= p.expires {
-		return p.expire(ctx)
-	}
 	return nil
-}
-
-// handOver gives kept signals to instances whose inserts have not taken them.
-func (p *process) handOver(ctx context.Context) error {
-	done, err := p.db.HandOver(ctx)
-	p.reportRefused("hand signals over that were kept for a key", done.Refused)
-	p.Nudge(done.Queues...)
-	return err
-}
-
-// timeOut wakes the instances whose await has timed out.
-func (p *process) timeOut(ctx context.Context) error {
-	for round := 0; ; round++ {
-		done, err := p.db.TimeOut(ctx, timeoutMost)
-		if err != nil {
-			return err
-		}
-		p.reportRefused("wake an instance whose await is over", done.Refused)
-		p.Nudge(done.Queues...)
-		if !more(len(done.Queues), timeoutMost, done.Refused, round) {
-			return nil
-		}
-	}
-}
-
-// refusedRounds bounds how often one sweep continues because Postgres has refused rows.
-const refusedRounds = 8
-
-// more reports whether a sweep may have left rows: it was full, or it has just set rows apart that
-// may have stood before others.
-func more(done, most int, refused []store.Refused, round int) bool {
-	return done >= most || len(refused) > 0 && round < refusedRounds
-}
-
-// sweepPace × the duration of a sweep of deadlines, or of a look for occupants of kept signals, is
-// the least pause after it. One that passes over many rows takes long, and the next poll would find
-// the same rows.
-const sweepPace = 10
-
-// expire fails the instances that are over their deadline.
-func (p *poller) expire(ctx context.Context) error {
-	began := p.since()
-	err := p.expiry.sweep(ctx)
-	p.expires = p.since() + sweepPace*(p.since()-began)
-	return err
 }
 
 // obey pauses the queues in list, and resumes the others. Until the first poll, which is immediate,

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/gendurable/gendurable/internal/pace"
+	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
@@ -28,19 +29,25 @@ type process struct {
 	routes     map[store.StepKey]*route
 	machineIDs []string // of the versions that run here, converted ones among them
 	queues     map[string]*queue
-	batches    bool         // some machine has a batch step
+	batches    bool // some machine has a batch step
+	groupings  map[*step.Batch]*grouping
 	unclaiming atomic.Int64 // signals in a row that have claimed nothing: see ReserveWoken
 
-	began     time.Time
-	gates     gates
-	throttles throttles
-	outages   outages
-	deeds     deeds
-	beaten    atomic.Int64 // when the newest heartbeat met no error, by since
-	quiet     quiet
-	restDue   chan struct{} // a join does not wait for children any more that are to be cancelled then
-	skipsDue  chan struct{} // nodes are to be skipped
-	skipsOwn  atomic.Bool   // this process has left some of them
+	began      time.Time
+	gates      gates
+	throttles  throttles
+	outages    outages
+	deeds      deeds
+	beaten     atomic.Int64 // when the newest heartbeat met no error, by since
+	quiet      quiet
+	turns      chan struct{} // has an entry for each sweep that has a connection; nil: any number may
+	byHand     bool          // there is nobody to make room for
+	awaitsDue  chan struct{} // awaits have timed out
+	overdueDue chan struct{} // instances are over their deadline
+	keptDue    chan struct{} // signals are kept
+	restDue    chan struct{} // a join does not wait for children any more that are to be cancelled then
+	skipsDue   chan struct{} // nodes are to be skipped
+	skipsOwn   atomic.Bool   // this process has left some of them
 
 	// base ends everything. The other contexts derive from it, and end before it.
 	base  context.Context //nolint:containedctx // the worker's own life
@@ -63,8 +70,12 @@ type process struct {
 func newProcess(c Config, db backend) *process {
 	p := &process{
 		config: c, id: uuid.NewString(), db: db, hooks: listen(c.Hooks), routes: routes(c.Machines),
-		queues: map[string]*queue{}, began: time.Now(), draining: make(chan struct{}),
+		queues: map[string]*queue{}, groupings: map[*step.Batch]*grouping{}, began: time.Now(), draining: make(chan struct{}),
+		awaitsDue: make(chan struct{}, 1), overdueDue: make(chan struct{}, 1), keptDue: make(chan struct{}, 1),
 		restDue: make(chan struct{}, 1), skipsDue: make(chan struct{}, 1),
+	}
+	if c.Sweeps > 0 {
+		p.turns = make(chan struct{}, c.Sweeps)
 	}
 	p.log = c.Logger.With(slog.String("worker", p.id))
 	p.quiet.last = map[string]time.Time{}
@@ -72,7 +83,9 @@ func newProcess(c Config, db backend) *process {
 	p.outages.over = -24 * time.Hour
 	for _, m := range c.Machines {
 		for _, s := range m.Steps {
-			p.batches = p.batches || s.Batch != nil
+			if s.Batch != nil {
+				p.batches, p.groupings[s.Batch] = true, &grouping{}
+			}
 		}
 	}
 	for at := range p.routes {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/internal/pace"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 const (
@@ -112,9 +113,11 @@ func (p *promotions) again(ctx context.Context) (in time.Duration, some bool) {
 }
 
 func (p *promotions) promote(ctx context.Context, keys []string, tried map[string]int) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
-	done, err := p.db.Promote(ctx, keys)
+	var done store.Promotion
+	took, err := p.slice(ctx, func(ctx context.Context) (err error) {
+		done, err = p.db.Promote(ctx, keys)
+		return err
+	})
 	if err != nil {
 		p.trouble("promote partition keys", err)
 		done.Missed = keys
@@ -122,6 +125,7 @@ func (p *promotions) promote(ctx context.Context, keys []string, tried map[strin
 	p.reportRefused("bring a partition key's next instance forward", done.Refused)
 	p.Nudge(done.Queues...)
 	p.addAfter(done.Missed, tried)
+	p.room(took, promoteLate)
 }
 
 // next returns in how long the next key is due.

@@ -42,9 +42,11 @@ func (r *reaper) run() {
 
 // reap runs one sweep.
 func (r *reaper) reap() error {
-	ctx, cancel := context.WithTimeout(r.looking, statementTimeout)
-	defer cancel()
-	up, err := r.db.Uptime(ctx)
+	var up time.Duration
+	_, err := r.slice(r.looking, func(ctx context.Context) (err error) {
+		up, err = r.db.Uptime(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -55,19 +57,24 @@ func (r *reaper) reap() error {
 	if r.refused {
 		// A server that was read-only may take writes again from this very moment on. Find out by reaping
 		// nothing, and hold off from here.
-		if _, err := r.db.Reap(ctx, uuid.NewString(), r.limits, 0); err != nil {
+		if _, err := r.slice(r.looking, func(ctx context.Context) error {
+			_, err := r.db.Reap(ctx, uuid.NewString(), r.limits, 0)
+			return err
+		}); err != nil {
 			return err
 		}
 		r.refused = false
 		r.unheard()
 		return nil
 	}
-	for round := 0; ; round++ {
+	round := -1
+	_, err = r.slices(r.looking, func(ctx context.Context) (bool, error) {
 		done, err := r.db.Reap(ctx, uuid.NewString(), r.limits, reapMost)
 		if err != nil {
 			r.refused = true
-			return err
+			return false, err
 		}
+		round++
 		if done.Released+len(done.Failed) > 0 {
 			r.log.Warn("reaped claims whose lease had expired", slog.Int("released", done.Released), slog.Int("failed", len(done.Failed)))
 		}
@@ -77,10 +84,12 @@ func (r *reaper) reap() error {
 		r.promotions.add(done.Missed)
 		r.ended(done.Failed)
 		tell(r.base, r.process, r.hooks.reap, ReapEvent{Released: done.Released, Failed: len(done.Failed)})
-		if !more(done.Released+len(done.Failed), reapMost, done.Refused, round) {
-			return nil
+		if r.holdsOff(up) {
+			return false, nil // an outage has begun between two slices
 		}
-	}
+		return more(done.Released+len(done.Failed), reapMost, len(done.Refused), round), nil
+	})
+	return err
 }
 
 // holdsOff reports whether it is too early to reap. After an outage every lease has expired,

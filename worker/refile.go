@@ -75,15 +75,16 @@ func (r *refiler) passes() {
 func (p *process) refile(ctx context.Context, pause func(time.Duration) bool) error {
 	var at store.Filed
 	for more := true; more; {
-		began := p.since()
-		page, cancel := context.WithTimeout(ctx, statementTimeout)
-		queues, some, err := p.db.Refile(page, &at, refileMost)
-		cancel()
+		took, err := p.slice(ctx, func(ctx context.Context) error {
+			queues, some, err := p.db.Refile(ctx, &at, refileMost)
+			p.Nudge(queues...)
+			more = some
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		p.Nudge(queues...)
-		if more = some; more && pause != nil && !pause(refilePace*(p.since()-began)) {
+		if more && pause != nil && !pause(refilePace*took) {
 			return nil
 		}
 	}

@@ -27,22 +27,20 @@ type rest struct {
 const restBehind = 10 * time.Millisecond
 
 func (r *rest) run() {
-	r.sweeps(r.restDue, restBehind, r.sweep, "cancel children that no join waits for")
+	dueSweep{process: r.process, due: r.restDue, behind: restBehind, pace: sweepPace, sweep: r.sweep, what: "cancel children that no join waits for"}.run()
 }
 
 // sweep cancels what it can have at once. Children of what a pass has cancelled become due with
 // that, so it goes on until a pass has found nothing.
-func (r *rest) sweep(ctx context.Context) error {
-	return passes(func(after int64) (ended int, last int64, full bool, err error) {
-		done, err := r.slice(ctx, after)
+func (r *rest) sweep(ctx context.Context) (last time.Duration, err error) {
+	return r.passes(ctx, func(ctx context.Context, after int64) (ended int, last int64, full bool, err error) {
+		done, err := r.cancel(ctx, after)
 		return len(done.Cancelled), done.Last, done.Full, err
 	})
 }
 
-// slice runs one transaction.
-func (r *rest) slice(ctx context.Context, after int64) (store.Rested, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
+// cancel runs one transaction.
+func (r *rest) cancel(ctx context.Context, after int64) (store.Rested, error) {
 	done, err := r.db.CancelRest(ctx, uuid.NewString(), after, restMost)
 	if err != nil {
 		return done, err

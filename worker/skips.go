@@ -31,36 +31,38 @@ type skips struct {
 }
 
 func (s *skips) run() {
-	s.sweeps(s.skipsDue, 0, s.patiently, "fail nodes that are to be skipped")
+	dueSweep{process: s.process, due: s.skipsDue, pace: sweepPace, sweep: s.patiently, what: "fail nodes that are to be skipped"}.run()
 }
 
 // patiently sweeps, and again while something is left that this process has made due.
-func (s *skips) patiently(ctx context.Context) error {
+func (s *skips) patiently(ctx context.Context) (last time.Duration, err error) {
 	own := s.skipsOwn.Swap(false)
 	for try := 1; ; try++ {
-		if err := s.sweep(ctx); err != nil || !own || try > skipTries {
-			return err
+		if last, err = s.sweep(ctx); err != nil || !own || try > skipTries {
+			return last, err
 		}
-		left, err := s.db.ToSkip(ctx)
-		if err != nil || !left || !s.pause(pace.Backoff(try, skipLeast, skipLate)) {
+		left := false
+		_, err := s.slice(ctx, func(ctx context.Context) (err error) {
+			left, err = s.db.ToSkip(ctx)
 			return err
+		})
+		if err != nil || !left || !s.pause(pace.Backoff(try, skipLeast, skipLate)) {
+			return last, err
 		}
 	}
 }
 
 // sweep skips what it can have at once. Nodes behind those of a pass are to be skipped by that, so
 // it goes on until a pass has found nothing.
-func (s *skips) sweep(ctx context.Context) error {
-	return passes(func(after int64) (ended int, last int64, full bool, err error) {
-		done, err := s.slice(ctx, after)
+func (s *skips) sweep(ctx context.Context) (last time.Duration, err error) {
+	return s.passes(ctx, func(ctx context.Context, after int64) (ended int, last int64, full bool, err error) {
+		done, err := s.skip(ctx, after)
 		return len(done.Failed), done.Last, false, err
 	})
 }
 
-// slice runs one transaction.
-func (s *skips) slice(ctx context.Context, after int64) (store.Skipped, error) {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
+// skip runs one transaction.
+func (s *skips) skip(ctx context.Context, after int64) (store.Skipped, error) {
 	done, err := s.db.Skip(ctx, uuid.NewString(), after, skipMost)
 	if err != nil {
 		return done, err
@@ -83,59 +85,10 @@ func (p *process) sweepsAreDue(rest, skips bool) {
 
 // wakeSweeps wakes the sweeps of children that no join waits for, and of nodes to be skipped.
 func (p *process) wakeSweeps(rest, skips bool) {
-	wake := func(due chan struct{}) {
-		select {
-		case due <- struct{}{}:
-		default:
-		}
-	}
 	if rest {
 		wake(p.restDue)
 	}
 	if skips {
 		wake(p.skipsDue)
-	}
-}
-
-// passes runs slices, each behind the last row of the one before, or behind the same row if that
-// was full. What a pass has ended may make more due, so it goes on until one has found nothing.
-func passes(slice func(after int64) (ended int, last int64, full bool, err error)) error {
-	for after, found := int64(0), false; ; {
-		ended, last, full, err := slice(after)
-		if err != nil {
-			return err
-		}
-		found = found || ended > 0
-		switch {
-		case full:
-		case last > 0:
-			after = last
-		case found:
-			after, found = 0, false
-		default:
-			return nil
-		}
-	}
-}
-
-// sweeps sweeps whenever it is due, and lets others go ahead before. The pauses bound what the
-// sweeps cost the server, and gather what becomes due meanwhile.
-func (p *process) sweeps(due <-chan struct{}, behind time.Duration, sweep func(context.Context) error, what string) {
-	for {
-		select {
-		case <-p.draining:
-			return
-		case <-due:
-		}
-		if !p.pause(behind) {
-			return
-		}
-		began := p.since()
-		if err := sweep(p.looking); err != nil {
-			p.trouble(what, err)
-		}
-		if !p.pause(min(sweepPace*(p.since()-began), deadlinePoll)) {
-			return
-		}
 	}
 }

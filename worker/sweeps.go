@@ -31,6 +31,11 @@ func (g *pruner) run() {
 	if g.config.Archive != nil {
 		p.Archive = g.archive
 	}
+	p.Slice = func(ctx context.Context, do func(context.Context) error) error {
+		took, err := g.slice(ctx, do)
+		g.room(took, deadlinePoll)
+		return err
+	}
 	for wait := pruneEvery; g.pause(pace.Jittered(wait)); {
 		wait = pruneEvery
 		p.Gates = len(g.gates.all()) > 0 || g.gates.waits("")
@@ -67,9 +72,11 @@ func (g *pruner) run() {
 // freeRows ends sessions of processes that were stopped or cut off in the middle of a transaction:
 // their rows would stay locked until the server finds their connections dead.
 func (g *pruner) freeRows() {
-	ctx, cancel := context.WithTimeout(g.looking, statementTimeout)
-	defer cancel()
-	ended, err := g.db.FreeRows(ctx, store.RowsSilent)
+	ended := 0
+	_, err := g.slice(g.looking, func(ctx context.Context) (err error) {
+		ended, err = g.db.FreeRows(ctx, store.RowsSilent)
+		return err
+	})
 	if err != nil {
 		g.trouble("look for sessions that were cut off", err)
 	}
@@ -82,10 +89,12 @@ func (g *pruner) freeRows() {
 // retention. What another session has locked comes with a later call. A call that has made
 // something may have left more to do.
 func (g *pruner) roll() {
-	ctx, cancel := context.WithTimeout(g.looking, statementTimeout)
-	defer cancel()
 	for range 10 {
-		done, err := g.db.RollHistory(ctx, g.config.RetainHistory)
+		var done store.Rolled
+		took, err := g.slice(g.looking, func(ctx context.Context) (err error) {
+			done, err = g.db.RollHistory(ctx, g.config.RetainHistory)
+			return err
+		})
 		if err != nil {
 			g.trouble("make the partitions of the history", err)
 		}
@@ -93,7 +102,7 @@ func (g *pruner) roll() {
 			g.log.Error("Postgres refuses to move or to remove rows of the history: they stay where they are, and nothing else waits for them; "+
 				"is there a trigger or a check of yours?", slog.Any("refused", done.Refused), slog.Any("error", errors.New(done.Because)))
 		}
-		if done.Made == 0 || err != nil {
+		if done.Made == 0 || err != nil || !g.room(took, deadlinePoll) {
 			return
 		}
 	}
@@ -129,7 +138,13 @@ func (s *sweeper) run() {
 	for s.pause(pace.Jittered(s.config.Reap)) {
 		own := s.keys.inFlight()
 		for range sweepSlices {
-			last, p, err := s.slice(after, own)
+			var last string
+			var p store.Promotion
+			took, err := s.slice(s.looking, func(ctx context.Context) (err error) {
+				// It looks through some keys behind one. If own is given, it also forgets lost claims.
+				last, p, err = s.db.Sweep(ctx, after, sweepSlice, own)
+				return err
+			})
 			if err != nil {
 				s.trouble("sweep partition keys", err)
 				break
@@ -138,17 +153,9 @@ func (s *sweeper) run() {
 			own = nil // once a round
 			s.Nudge(p.Queues...)
 			s.promotions.add(p.Missed)
-			if after = last; after == "" {
+			if after = last; after == "" || !s.room(took, deadlinePoll) {
 				break
 			}
 		}
 	}
-}
-
-// slice looks through some keys behind one, and returns the last of them: "" at the end. If own is
-// given, it also forgets lost claims.
-func (s *sweeper) slice(after string, own *store.InFlight) (last string, p store.Promotion, err error) {
-	ctx, cancel := context.WithTimeout(s.looking, statementTimeout)
-	defer cancel()
-	return s.db.Sweep(ctx, after, sweepSlice, own)
 }

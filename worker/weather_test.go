@@ -120,6 +120,15 @@ func (db *fake) travel(ctx context.Context, verb, about string, ids []int64, do 
 	if w.instead != nil {
 		instead = w.instead(verb, about, ids)
 	}
+	if db.flood[verb] {
+		db.flying++
+		db.mostEver = max(db.mostEver, db.flying)
+		defer func() {
+			db.mu.Lock()
+			defer db.mu.Unlock()
+			db.flying--
+		}()
+	}
 	db.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:

@@ -80,19 +80,11 @@ func (w *Worker) Start() {
 	for _, s := range w.schedulers {
 		w.loops.Go(s.run)
 	}
-	w.loops.Go(newPoller(w.process, w.expiry, w.schedules).run)
-	w.loops.Go(w.promotions.run)
-	w.loops.Go(w.rest.run)
-	w.loops.Go(w.skips.run)
-	w.loops.Go((&refiler{w.process}).run)
-	w.loops.Go((&sweeper{process: w.process, keys: w.keys, promotions: w.promotions}).run)
+	w.loops.Go(newPoller(w.process, w.schedules).run)
+	for _, s := range w.sweepLoops() {
+		w.loops.Go(s.run)
+	}
 	if w.config.Fire != nil {
 		w.loops.Go(w.schedules.run)
-	}
-	if !w.config.NoReaper {
-		w.loops.Go(newReaper(w.process, w.promotions).run)
-	}
-	if !w.config.NoGC {
-		w.loops.Go((&pruner{process: w.process}).run)
 	}
 }

@@ -120,7 +120,7 @@ func handsOver(v verb) verb {
 }
 
 func (s *session) handOver(ctx context.Context) error {
-	_, err := s.knowing.HandOver(ctx)
+	_, err := s.knowing.HandOver(ctx, "")
 	s.facts.looked = append(s.facts.looked, []any{s.name})
 	return err
 }

@@ -39,8 +39,9 @@ func (p *pair) handOver() {
 	p.logf("handOver()")
 	ctx, cancel := p.context()
 	defer cancel()
-	got, err := p.HandOver(ctx)
+	got, err := p.HandOver(ctx, "")
 	require.NoError(p, err)
+	require.Empty(p, got.Last, "one page has them all")
 	var want []string
 	for _, id := range p.model.HandOver() {
 		want = append(want, p.model.Get(id).Queue)

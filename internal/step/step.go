@@ -196,9 +196,10 @@ type Claim struct {
 	// error is the step's.
 	Unread error
 	// Group is the key of a batch step's call, and Ungrouped is why there is none: it is the step's
-	// error then. The worker sets them.
+	// error then. Alone: there is none in time, and the instance runs alone. The worker sets them.
 	Group     string
 	Ungrouped error
+	Alone     bool
 	// Omitted: more signals are awaited than Awaited holds, since all together are over
 	// Limits.AwaitedBytes.
 	Omitted bool

@@ -253,9 +253,10 @@ type ClaimParams struct {
 	// claim at gates, one that has to narrow down, and one that fails do not tell.
 	Committed func(Sure)
 
-	pass []int64 // rows of lines to pass over
-	only []int64 // claim from the lines, among these rows; nil: from the front, too
-	off  bool    // claim from the front only
+	pass   []int64  // rows of lines to pass over
+	only   []int64  // claim from the lines, among these rows; nil: from the front, too
+	off    bool     // claim from the front only
+	unpaid []string // keys to pass over: see claimPaid
 }
 
 // Place in the order of a queue.
@@ -369,7 +370,11 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (out Claimed, err erro
 		case p.Gated:
 			pick = func(out *Claimed) entpgx.Stmt { return s.stmt(gatedSQL, out.readPick, p.args()...) }
 		}
-		out, err = s.claimOnce(ctx, conn.Conn(), &p, pick)
+		claim := func(ctx context.Context, conn *pgx.Conn) (Claimed, error) { return s.claimOnce(ctx, conn, &p, pick) }
+		if p.Gated {
+			claim = func(ctx context.Context, conn *pgx.Conn) (Claimed, error) { return s.claimPaid(ctx, conn, &p, pick) }
+		}
+		out, err = claim(ctx, conn.Conn())
 		if !blames(err) || collided(err) || unknown(err) {
 			return err
 		}

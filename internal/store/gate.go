@@ -130,6 +130,27 @@ func (gs Gates) Of(queue, machine, step string, labels map[string]string, begun 
 	return found.Name + "/" + string(value[:min(len(value), 256)])
 }
 
+// Whole returns the gates that all instances at a step have to go through, whatever their labels.
+func (gs Gates) Whole(queue, machine, step string) (whole []*Gate) {
+	if own := gs.OfQueue(queue); own != nil {
+		whole = append(whole, own)
+	}
+	for _, run := range []bool{false, true} {
+		var kind Gates
+		labelled := false
+		for _, g := range gs {
+			if g.Run == run {
+				kind = append(kind, g)
+				labelled = labelled || g.Label != "" && kind[len(kind)-1:].Of(queue, machine, step, map[string]string{g.Label: ""}, false) != ""
+			}
+		}
+		if gate := kind.Named(kind.Of(queue, machine, step, nil, false)); gate != nil && !labelled {
+			whole = append(whole, gate)
+		}
+	}
+	return whole
+}
+
 // Concern reports whether any gate may concern instances of a queue.
 func (gs Gates) Concern(queue string) bool {
 	return slices.ContainsFunc(gs, func(g Gate) bool { return g.Queue == "" || g.Queue == queue })

@@ -29,11 +29,13 @@ import (
 // happen without it is a unique violation on gen_durable_place, and a rate that is exceeded, which
 // nothing else prevents.
 //
-// $1 queue $2 this schema
+// It passes on the keys that the claim leaves alone, see claimPaid.
+//
+// $1 queue $2 this schema $3 keys
 var lockGatesSQL = named("lock gates", `SELECT length(set_config('gendurable.gates', coalesce(array_agg(x.name) FILTER (WHERE x.mine), '{}')::text, false) ||
     set_config('gendurable.claimed', '{}', false) || set_config('gendurable.awaiting', '{}', false) ||
     set_config('gendurable.fencing', '{}', false) || set_config('gendurable.unsettled', '{}', false) ||
-    set_config('gendurable.lined', '{}', false) || set_config('gendurable.seats', '', false)), coalesce(bool_or(NOT x.mine), false)
+    set_config('gendurable.lined', '{}', false) || set_config('gendurable.seats', '', false) || set_config('gendurable.unpaid', $3::text[]::text, false)), coalesce(bool_or(NOT x.mine), false)
 FROM (SELECT l.name, pg_try_advisory_xact_lock(`+gateLock+`) AS mine FROM (
   SELECT r.name FROM {s}.gates r WHERE coalesce(r.queue = $1, true) AND (`+seatText+` OR (
     SELECT g.id FROM {s}.gen_durable g
@@ -54,13 +56,17 @@ func allowText(limit string) string {
 
 // atGates puts the statements of a claim at gates around front, which claims from the front.
 func (s *Store) atGates(p *ClaimParams, out *Claimed, front entpgx.Stmt) []entpgx.Stmt {
+	unpaid := p.unpaid
+	if unpaid == nil {
+		unpaid = []string{}
+	}
 	stmts := append(make([]entpgx.Stmt, 0, 5), s.stmt(lockGatesSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{nil, &out.Busy}, func() error { return nil })
 		if out.Busy {
 			s.busy.Store(true)
 		}
 		return err
-	}, p.Queue, s.schema))
+	}, p.Queue, s.schema, unpaid))
 	if p.Seats {
 		stmts = append(stmts, s.stmt(seatsSQL, s.noting(out, out.readSeats), p.Queue, p.Limit))
 	}
@@ -107,15 +113,18 @@ func (s *Store) noting(out *Claimed, read func(pgx.Rows) error) func(pgx.Rows) e
 	}
 }
 
+// lineWindow lists the rows in line at which a claim looks.
+func (s *Store) lineWindow(p *ClaimParams, most int, ids *[]int64) entpgx.Stmt {
+	return s.stmt(lineWindowSQL, readIDs(ids), p.Queue, most, p.Lines.After, p.Lines.Used, most+visitMost, append([]int64{}, p.pass...))
+}
+
 // lineApart claims from lines what a claim could not, since Postgres refuses to change some row:
 // see claimApart.
 func (s *Store) lineApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, out *Claimed, began time.Time) error {
 	var window []int64
 	some := *p
 	some.Limit = max(1, p.Limit-len(out.Claims))
-	pass := append([]int64{}, p.pass...)
-	err := s.pipelineOn(ctx, conn, s.enclose(fastLock, s.atGates(&ClaimParams{Queue: p.Queue, off: true}, &Claimed{},
-		s.stmt(lineWindowSQL, readIDs(&window), p.Queue, some.Limit, p.Lines.After, p.Lines.Used, some.Limit+visitMost, pass)))...)
+	err := s.pipelineOn(ctx, conn, s.enclose(fastLock, s.atGates(&ClaimParams{Queue: p.Queue, off: true, unpaid: p.unpaid}, &Claimed{}, s.lineWindow(p, some.Limit, &window)))...)
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,8 @@ SELECT x.id FROM line x`)
 //     scarce. If somebody has rows locked that were met, or there are too many keys without a
 //     place, behind the last key that was met, so that no key is always met in vain.
 //   - pay: adds to the debts. A key that nothing has begun at has no row to lock. If whoever
-//     throttles it inserts one meanwhile, pay meets that row, and keeps its pace.
+//     throttles it inserts one meanwhile, pay meets that row, and keeps its pace. If that one does
+//     not commit, pay fails: see claimPaid.
 //
 // It counts places with a snapshot that is later than the lock of the gate: see gate.go. All that a
 // claim needs it gets in one update, or nothing. The place of a run is no part of that: act step
@@ -181,6 +182,9 @@ type lineLook struct {
 	some                          bool // only those of given ids
 }
 
+// unpaidText are the keys without a row that somebody else is about to insert.
+const unpaidText = `current_setting('gendurable.unpaid')::text[]`
+
 // text begins the statement, up to the rows at which the claim looks.
 func (p lineLook) text() string {
 	return `WITH RECURSIVE c AS MATERIALIZED (
@@ -188,7 +192,7 @@ func (p lineLook) text() string {
 o AS MATERIALIZED (` + onlyText + `),
 r AS MATERIALIZED (
   SELECT r.name, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
-    r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL) AS mine,
+    r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL AND r.name <> ALL(` + unpaidText + `)) AS mine,
     r.updated_at, coalesce(b.at > c.now, false) AS ahead, e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
         WHEN r.run THEN r.total - (SELECT count(*) FROM {s}.gen_durable g
           WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND split_part(g.run_gate, '/', 1) = r.name)
@@ -248,7 +252,7 @@ key AS MATERIALIZED (
   LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace, ` + paceOf("w.rate_per") + ` AS pace_now FROM {s}.gate_keys b
     WHERE w.rate IS NOT NULL AND b.key = w.k` + when(p.locks, ` FOR NO KEY UPDATE OF b SKIP LOCKED`) + `) b ON true
   LEFT JOIN LATERAL (SELECT ` + debtOf("w.rate", "w.rate_per", "w.burst", "w.since") + ` AS debt OFFSET 0) d ON w.rate IS NOT NULL
-  WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM {s}.gate_keys e WHERE e.key = w.k))),
+  WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM {s}.gate_keys e WHERE e.key = w.k) AND w.k <> ALL(` + unpaidText + `))),
 line AS MATERIALIZED (
   SELECT CASE WHEN x.gate IS DISTINCT FROM k.k THEN {act front} WHEN NOT x.known THEN {act aside}
       WHEN x.partition_key IS NOT NULL AND ((SELECT b.id FROM {s}.gen_durable b WHERE b.partition_key = x.partition_key AND b.status = 'executing' LIMIT 1) IS NOT NULL

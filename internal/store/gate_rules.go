@@ -160,18 +160,29 @@ func readChanged(changed *bool) func(pgx.Rows) error {
 type GateCount struct {
 	Gate
 	Taken   int           // places that are taken, of all values of the label together; of the gate of a queue, its seats
-	Waiting int           // instances in line, of at most gateCountMost that are counted in all
+	Waiting int           // instances in line; of the gate of a queue, those in front while it lets none begin. See gateCountMost
 	Values  int           // values of the label of which places are taken
 	Lag     time.Duration // for how long the oldest of those in line that were counted has been due
 	Until   time.Time     // when the gate opens for all its keys; zero: it is not closed for a time
 }
 
-// gateCountMost bounds how many rows in line are counted.
+// gateCountMost bounds how many waiting rows are counted. Each gate has an equal share of them in
+// each queue, and 1,000 at least, so that a long line at one hides nobody at another.
 const gateCountMost = 100_000
 
 // gatesSQL lists the gates. It reads the places that are taken, of all three kinds, and at most $1
-// rows in line.
-var gatesSQL = named("gates", `WITH p AS MATERIALIZED (
+// rows that wait.
+//
+//   - q: the queues with rows in line, by a loose index scan.
+//   - w: who is in line at each gate. The keys of a gate are between its name with a slash and with
+//     what follows a slash.
+//   - h: who is in front in the queue of a gate that lets none begin there.
+var gatesSQL = named("gates", `WITH RECURSIVE q(queue) AS (
+  (SELECT g.queue FROM {s}.gen_durable g WHERE `+inLine+` `+lineOrder+` LIMIT 1)
+  UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE `+inLine+` AND g.queue > q.queue `+lineOrder+` LIMIT 1) FROM q WHERE q.queue IS NOT NULL),
+c AS MATERIALIZED (SELECT clock_timestamp() AS now,
+  greatest(1000, $1::bigint / greatest(1, (SELECT count(q.queue) FROM q) * (SELECT count(*) FROM {s}.gates))) AS most),
+p AS MATERIALIZED (
   SELECT x.name, count(*)::int AS taken, count(DISTINCT x.key)::int AS kinds FROM (
     SELECT split_part(g.gate, '/', 1) AS name, g.gate AS key FROM {s}.gen_durable g WHERE g.place IS NOT NULL
     UNION ALL SELECT split_part(g.run_gate, '/', 1), g.run_gate FROM {s}.gen_durable g WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL
@@ -180,12 +191,27 @@ var gatesSQL = named("gates", `WITH p AS MATERIALIZED (
     JOIN {s}.gen_durable g ON g.queue = o.queue AND g.seat IS NOT NULL) x
   GROUP BY x.name),
 w AS MATERIALIZED (
-  SELECT split_part(l.gate, '/', 1) AS name, count(*)::int AS waiting, min(l.eligible_at) AS oldest
-  FROM (SELECT g.gate, g.eligible_at FROM {s}.gen_durable g WHERE `+inLine+` `+lineOrder+` LIMIT $1) l GROUP BY 1)
-SELECT `+gateColumns+`, coalesce(p.taken, 0), coalesce(w.waiting, 0), coalesce(p.kinds, 0),
-  coalesce(greatest(extract(epoch FROM clock_timestamp() - w.oldest) * 1000000, 0), 0)::bigint,
+  SELECT r.name, count(*)::int AS waiting, min(l.eligible_at) AS oldest
+  FROM {s}.gates r CROSS JOIN c CROSS JOIN q CROSS JOIN LATERAL (
+    (SELECT g.eligible_at FROM {s}.gen_durable g WHERE g.queue = q.queue AND `+inLine+` AND g.gate = r.name `+lineOrder+` LIMIT c.most)
+    UNION ALL
+    (SELECT g.eligible_at FROM {s}.gen_durable g WHERE g.queue = q.queue AND `+inLine+` AND g.gate ~>=~ (r.name || '/') AND g.gate ~<~ (r.name || '0')
+      `+lineOrder+` LIMIT c.most)) l
+  GROUP BY r.name),
+h AS MATERIALIZED (
+  SELECT r.name, count(*)::int AS waiting, min(l.eligible_at) AS oldest
+  FROM {s}.gates r CROSS JOIN c LEFT JOIN p ON p.name = r.name LEFT JOIN {s}.gate_keys b ON b.key = r.name CROSS JOIN LATERAL (
+    SELECT f.eligible_at FROM (
+      SELECT g.eligible_at FROM {s}.gen_durable g WHERE g.queue = r.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front}
+      ORDER BY g.priority, g.eligible_at, g.id LIMIT c.most) f
+    WHERE f.eligible_at <= c.now) l
+  WHERE `+seatText+` AND coalesce(coalesce(p.taken, 0) >= r.places OR b.closed_until > c.now
+    OR `+debtOf("r.rate", "r.rate_per", "r.rate_burst", "r.updated_at")+` + 1 > r.rate_burst, false)
+  GROUP BY r.name)
+SELECT `+gateColumns+`, coalesce(p.taken, 0), coalesce(w.waiting, h.waiting, 0), coalesce(p.kinds, 0),
+  coalesce(greatest(extract(epoch FROM clock_timestamp() - coalesce(w.oldest, h.oldest)) * 1000000, 0), 0)::bigint,
   CASE WHEN k.closed_until > clock_timestamp() THEN k.closed_until END
-FROM {s}.gates r LEFT JOIN p ON p.name = r.name LEFT JOIN w ON w.name = r.name LEFT JOIN {s}.gate_keys k ON k.key = r.name ORDER BY r.name COLLATE "C"`)
+FROM {s}.gates r LEFT JOIN p ON p.name = r.name LEFT JOIN w ON w.name = r.name LEFT JOIN h ON h.name = r.name LEFT JOIN {s}.gate_keys k ON k.key = r.name ORDER BY r.name COLLATE "C"`)
 
 // Gates lists the gates by name.
 func (s *Store) Gates(ctx context.Context) (gates []GateCount, err error) {

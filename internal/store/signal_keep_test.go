@@ -26,12 +26,17 @@ func (b bench) keep(key string, m *step.Signal) store.Delivery {
 	return d
 }
 
-func (b bench) handOver() []string {
+func (b bench) handOver() (queues []string) {
 	b.t.Helper()
-	done, err := b.HandOver(b.t.Context())
-	require.NoError(b.t, err)
-	require.Empty(b.t, done.Refused)
-	return done.Queues
+	for last := ""; ; {
+		done, err := b.HandOver(b.t.Context(), last)
+		require.NoError(b.t, err)
+		require.Empty(b.t, done.Refused)
+		queues = append(queues, done.Queues...)
+		if last = done.Last; last == "" {
+			return queues
+		}
+	}
 }
 
 func (b bench) kept() int {

@@ -43,6 +43,8 @@ type Store struct {
 	graphs atomic.Bool
 	// graphsSince is the constant of that name, but in tests.
 	graphsSince int32
+	// unpaid are keys of gates at which claims would wait for somebody: see claimPaid.
+	unpaid unpaidKeys
 	// known are the gates that the last poll has found, or an insert: see gate_insert.go.
 	known   atomic.Pointer[knownGates]
 	learner learner

@@ -33,13 +33,14 @@ SELECT count(*) FROM d`)
 type Handed struct {
 	Queues  []string  // of the instances that it woke, with repeats
 	Refused []Refused // the keys whose signals or instances Postgres refuses to change
+	Last    string    // the last key of a full page: there may be more behind it
 }
 
 // HandOver gives kept signals to instances that occupy their keys and have not taken them: of
 // processes that did not know of any, of other languages, and those that an operator's Retry has
-// made occupants again. It passes over instances and signals that somebody has locked, so it is
-// repeated as long as signals are kept.
-func (s *Store) HandOver(ctx context.Context) (out Handed, err error) {
+// made occupants again. It looks at a page of the keys behind one. It passes over instances and
+// signals that somebody has locked, so it is repeated as long as signals are kept.
+func (s *Store) HandOver(ctx context.Context, after string) (out Handed, err error) {
 	take := func(keys []string) error {
 		var woken []string
 		err := s.transaction(ctx, fastLock, s.stmt(takeKeptSQL, readQueues(&woken), keys))
@@ -48,27 +49,28 @@ func (s *Store) HandOver(ctx context.Context) (out Handed, err error) {
 		}
 		return err
 	}
-	for after, n := "", keptMostKeys; n == keptMostKeys; {
-		var keys []string
-		read := func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&n, &after, &keys}, func() error { return nil })
-			return err
-		}
-		if err := s.transaction(ctx, fastLock, s.stmt(occupiedKeysSQL, read, after, keptMostKeys)); err != nil {
-			return out, fmt.Errorf("look for occupants of kept signals: %w", err)
-		}
-		if len(keys) == 0 {
-			continue
-		}
-		err := take(keys)
-		if holdsUp(err) {
-			var refused []Refused
-			refused, err = narrow(keys, take, func(key string, err error) Refused { return Refused{Key: key, Err: err} })
-			out.Refused = append(out.Refused, refused...)
-		}
-		if err != nil {
-			return out, fmt.Errorf("hand kept signals over: %w", err)
-		}
+	var n int
+	var last string
+	var keys []string
+	read := func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&n, &last, &keys}, func() error { return nil })
+		return err
+	}
+	if err := s.transaction(ctx, fastLock, s.stmt(occupiedKeysSQL, read, after, keptMostKeys)); err != nil {
+		return out, fmt.Errorf("look for occupants of kept signals: %w", err)
+	}
+	if n == keptMostKeys {
+		out.Last = last
+	}
+	if len(keys) == 0 {
+		return out, nil
+	}
+	err = take(keys)
+	if holdsUp(err) {
+		out.Refused, err = narrow(keys, take, func(key string, err error) Refused { return Refused{Key: key, Err: err} })
+	}
+	if err != nil {
+		return out, fmt.Errorf("hand kept signals over: %w", err)
 	}
 	return out, nil
 }

@@ -27,6 +27,8 @@ type PruneParams struct {
 	// Timeout bounds one transaction on the client's side: the server's own limit does not reach a
 	// client behind a network that swallows its answer. 0: no timeout.
 	Timeout time.Duration
+	// Slice, if it is not nil, runs each transaction, when it is its turn.
+	Slice func(ctx context.Context, do func(ctx context.Context) error) error
 }
 
 // Pruned reports what a sweep removed.
@@ -291,12 +293,18 @@ func (s *Store) pruneTombstones(ctx context.Context, p PruneParams, sum *Pruned)
 
 // sweep sends one statement of a sweep.
 func (s *Store) sweep(ctx context.Context, p PruneParams, stmt entpgx.Stmt) error {
-	if p.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, p.Timeout)
-		defer cancel()
+	send := func(ctx context.Context) error {
+		if p.Timeout > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, p.Timeout)
+			defer cancel()
+		}
+		return s.transaction(ctx, fastLock, stmt)
 	}
-	return s.transaction(ctx, fastLock, stmt)
+	if p.Slice != nil {
+		return p.Slice(ctx, send)
+	}
+	return send(ctx)
 }
 
 func readSwept(alone *bool, numbers ...any) func(pgx.Rows) error {

@@ -7,7 +7,7 @@ o AS MATERIALIZED (SELECT count(*) = 1 AS alone, min(r.name) AS name, min(r.queu
   FROM "gendurable".gates r WHERE NOT (r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL AND r.cost_label IS NULL AND NOT r.run)),
 r AS MATERIALIZED (
   SELECT r.name, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
-    r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL) AS mine,
+    r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL AND r.name <> ALL(current_setting('gendurable.unpaid')::text[])) AS mine,
     r.updated_at, coalesce(b.at > c.now, false) AS ahead, e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
         WHEN r.run THEN r.total - (SELECT count(*) FROM "gendurable".gen_durable g
           WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND split_part(g.run_gate, '/', 1) = r.name)
@@ -67,7 +67,7 @@ key AS MATERIALIZED (
   LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace, least(1, b.pace * power(2, least(60, greatest(0, date_part('epoch', c.now - b.at)) * 100000 / w.rate_per))) AS pace_now FROM "gendurable".gate_keys b
     WHERE w.rate IS NOT NULL AND b.key = w.k FOR NO KEY UPDATE OF b SKIP LOCKED) b ON true
   LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, CASE WHEN b.at < w.since THEN least(b.debt, w.burst) ELSE coalesce(b.debt, 0) END - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * w.rate::float8 / w.rate_per * coalesce(b.pace, 1)) END AS debt OFFSET 0) d ON w.rate IS NOT NULL
-  WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM "gendurable".gate_keys e WHERE e.key = w.k))),
+  WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM "gendurable".gate_keys e WHERE e.key = w.k) AND w.k <> ALL(current_setting('gendurable.unpaid')::text[]))),
 line AS MATERIALIZED (
   SELECT CASE WHEN x.gate IS DISTINCT FROM k.k THEN 6 WHEN NOT x.known THEN 2
       WHEN x.partition_key IS NOT NULL AND ((SELECT b.id FROM "gendurable".gen_durable b WHERE b.partition_key = x.partition_key AND b.status = 'executing' LIMIT 1) IS NOT NULL

@@ -1,0 +1,71 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/steady"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// A stranger has inserted rows of gate_keys, and does not commit. Claims go on with all other keys,
+// and with what is behind no gate. When the stranger is done, either way, so do the keys.
+func TestAStrangerInsertsRowsOfKeys(t *testing.T) {
+	for name, end := range map[string]func(pgx.Tx) error{
+		"commits":    func(tx pgx.Tx) error { return tx.Commit(context.Background()) },
+		"rolls back": func(tx pgx.Tx) error { return tx.Rollback(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.gate(perHour(60, 5))
+			for _, customer := range []string{"a", "b", "c", "d", "e", "f"} {
+				b.lineUp(customer, 2, nil)
+			}
+			tx, err := b.pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			_, err = tx.Exec(t.Context(), `INSERT INTO gendurable.gate_keys (key, weight) SELECT unnest(ARRAY[$1 || '/b', $1 || '/e']), 5`, perCustomer.Name)
+			require.NoError(t, err)
+			got := b.claim(gated, most(100), window(100))
+			require.Equal(t, map[string]int{"a": 2, "c": 2, "d": 2, "f": 2}, perKey(got.Claims), "the first claim has all others")
+			var keys []string
+			for _, one := range got.Refused {
+				keys = append(keys, one.Key)
+			}
+			require.ElementsMatch(t, []string{perCustomer.Name + "/b", perCustomer.Name + "/e"}, keys)
+			b.lineUp("a", 1, nil)
+			require.Equal(t, map[string]int{"a": 1}, perKey(b.claim(gated, most(100), window(100)).Claims))
+			require.NoError(t, end(tx))
+			had := 0
+			steady.Eventually(t, func() bool {
+				for _, n := range perKey(b.claim(gated, most(100), window(100)).Claims) {
+					had += n
+				}
+				return had == 4
+			})
+		})
+	}
+}
+
+// The row of a whole gate: its keys wait, and those of another gate do not.
+func TestAStrangerInsertsTheRowOfAGate(t *testing.T) {
+	b := newBench(t)
+	total := perHour(60, 5)
+	total.Rate, total.TotalRate = store.Rate{}, total.Rate
+	b.gate(total)
+	b.gate(store.Gate{Name: "region", Label: "region", Places: store.NoBound, Total: store.NoBound, Rate: store.Rate{N: 60, Per: time.Hour, Burst: 5}})
+	b.lineUp("acme", 2, nil)
+	b.exec(`UPDATE gendurable.gen_durable SET labels = '{"region": "eu"}', gate = 'region/eu' WHERE id = (SELECT max(id) FROM gendurable.gen_durable)`)
+	tx, err := b.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), `INSERT INTO gendurable.gate_keys (key, weight) VALUES ($1, 1)`, perCustomer.Name)
+	require.NoError(t, err)
+	got := b.claim(gated, most(100), window(100))
+	require.Len(t, got.Claims, 1)
+	require.Equal(t, "eu", got.Claims[0].Labels["region"])
+}
