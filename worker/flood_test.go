@@ -72,7 +72,7 @@ func flooded(s *scene, names ...string) *player {
 	return p
 }
 
-// bystand requires that a process is not held up by what its sweeps do.
+// bystand requires that its sweeps do not hold up a process.
 func bystand(s *scene, p *player) {
 	t := s.t
 	for range 5 {
@@ -91,7 +91,7 @@ func bystand(s *scene, p *player) {
 	require.Less(t, took, floodSlice, "it stops in the middle of a slice")
 }
 
-// Each sweep in turn finds more than it can ever do. What others insert begins within a poll, as do
+// Each sweep in turn finds more than it can ever do. Inserts of others begin within a poll, as do
 // pauses and gates, the sweep leaves the server half of the time, and Stop does not wait for it. A
 // sweep that is not in the table fails the test.
 func TestAFloodedSweepHoldsUpNobody(t *testing.T) {

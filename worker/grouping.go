@@ -38,7 +38,7 @@ type grouped struct {
 }
 
 // assign asks a batch step to which group a claim belongs. It runs user code, so it is called
-// outside of the scheduler's loop, and on a goroutine of its own, which that code may end or block.
+// outside of the scheduler's loop, and on a separate goroutine, which that code may end or block.
 func (p *process) assign(c *step.Claim) {
 	m, b := p.batchOf(c)
 	if b == nil || b.Key == nil || c.Partial || c.Unread != nil || len(p.route(c).chain) > 0 {

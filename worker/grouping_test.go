@@ -12,8 +12,8 @@ import (
 )
 
 // The function that tells groups apart blocks for some instances, for ever. They run alone, the
-// others run together, what needs nothing of them is held up for a second of ten at most, and Stop
-// does not wait for it.
+// others run together, other work is held up for a second of ten at most, and Stop does not wait
+// for it.
 func TestAByStateThatBlocksHoldsUpNobody(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		calls := batched(s, 10, time.Second, nil)

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A sweep finds rows for which nobody waits, and changes them: awaits that are over, leases that
-// have expired, what the GC deletes. There may be 100,000 of them at once, and nobody else is to
-// wait until they are done. So each sweep has a loop of its own, which [Worker.sweepLoops] lists,
+// A sweep finds rows for which no claim waits, and changes them: awaits that are over, leases that
+// have expired, rows that the GC deletes. There may be 100,000 of them at once, and no other work
+// may wait until they are done. So each sweep has its own loop, which [Worker.sweepLoops] lists,
 // and keeps these rules:
 //
 //   - It works in slices of so many rows, each a short transaction, by process.slice.
@@ -87,8 +87,8 @@ func (p *process) slices(ctx context.Context, slice func(ctx context.Context) (m
 	}
 }
 
-// room pauses between slices, at most for so long. A worker that is worked by hand has nobody else
-// to make room for.
+// room pauses between slices, at most for so long. A worker that is worked by hand has no other
+// work to make room for.
 func (p *process) room(d, most time.Duration) bool {
 	if p.byHand {
 		return true
@@ -103,7 +103,7 @@ type dueSweep struct {
 	due    <-chan struct{}
 	behind time.Duration
 	sweep  func(ctx context.Context) (last time.Duration, err error)
-	pace   time.Duration // × the duration of the last slice is the pause after a sweep,
+	pace   int           // × the duration of the last slice is the pause after a sweep,
 	most   time.Duration // at most so long; 0: deadlinePoll
 	what   string
 }
@@ -125,7 +125,7 @@ func (s dueSweep) run() {
 		if err != nil {
 			s.trouble(s.what, err)
 		}
-		if !s.room(s.pace*last, s.most) {
+		if !s.room(time.Duration(s.pace)*last, s.most) {
 			return
 		}
 	}

@@ -92,7 +92,7 @@ func (r *recorder) record(client int, in call, happen func() answer) {
 	r.history = append(r.history, porcupine.Operation{ClientId: client, Input: in, Call: at, Output: out, Return: until})
 }
 
-// client calls through an engine of its own.
+// client calls through its own engine.
 type client struct {
 	*recorder
 
@@ -103,7 +103,7 @@ type client struct {
 	bits   *atomic.Uint64
 }
 
-// patience is how long one call may take. What has not been answered then is unknown.
+// patience is how long one call may take. Calls without an answer by then are unknown.
 const patience = 5 * time.Second
 
 // call makes one call of a client's.
@@ -336,7 +336,7 @@ func check(history []porcupine.Operation) porcupine.CheckResult {
 }
 
 // TestCallsAreLinearizable records histories of one key each, and has them checked. SEED decides
-// what clients call and what is cut, N how many histories there are.
+// the calls of the clients and the cuts, N the number of histories.
 func TestCallsAreLinearizable(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 4)

@@ -132,7 +132,7 @@ func at(w world, in call, out answer) []world {
 		return []world{w}
 	case refused:
 	}
-	// A call is refused exactly if it could not take effect; an insert since somebody is there.
+	// A call is refused exactly if it could not take effect; an insert, if the key is occupied.
 	if in.Verb == get && live || in.Verb != get && fits || in.Verb == insert && out.N != 0 && out.N != w.N {
 		return nil
 	}

@@ -97,8 +97,8 @@ func (p *proxy) answers(w *wire) {
 	w.cut()
 }
 
-// cut cuts a connection: at once, or when the server next answers, so that what was asked has
-// happened and nobody is told.
+// cut cuts a connection: at once, or when the server next answers, so that the call has happened
+// and its client does not know.
 func (p *proxy) cut(answered bool) (done bool) {
 	p.m.Lock()
 	defer p.m.Unlock()

@@ -69,7 +69,8 @@ type sums struct {
 	parts                                                                                     [2]int // made, dropped
 }
 
-// mail is a message that is kept for a key until somebody occupies it, and when somebody does.
+// mail is a message that is kept for a key until an instance occupies it, and the time at which
+// one does.
 type mail struct {
 	key      fsm.Key
 	sent, at time.Time
@@ -85,7 +86,7 @@ var (
 	never  = fsm.Declare[struct{}, int]("never")
 )
 
-// others are the machines beside that of the pairs.
+// others are the machines beside the pairs' machine.
 func (m *month) others() []fsm.Definition {
 	return []fsm.Definition{
 		tick.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[struct{}, int]) (fsm.Outcome, error) {
@@ -193,8 +194,8 @@ func (m *month) read() time.Time {
 	return now
 }
 
-// isBroken reports whether a step fails until an operator has mended it: a few of those of roots
-// that he can restart.
+// isBroken reports whether a step fails until an operator has mended it: a few under roots that
+// the operator can restart.
 func (m *month) isBroken(v *visit) bool {
 	path, _, _ := strings.Cut(v.State.Path, "/")
 	m.m.Lock()
@@ -326,7 +327,7 @@ func (m *month) occupy() {
 	})
 }
 
-// operate restarts roots that have failed, and what is broken in them works from now on.
+// operate restarts roots that have failed, and lets their broken steps work from now on.
 func (m *month) operate() {
 	var failed []fsm.ID
 	for i, err := range m.eng.All(m.ctx, engine.Query{Filter: engine.Filter{Machine: unit.Name(), Status: []fsm.Status{fsm.StatusFailed}}}) {
@@ -407,8 +408,7 @@ func (m *month) sweepWhile() (end func()) {
 // today and the rest.
 const mostDays = 7 + 2 + 4
 
-// roll makes and drops the history's days. One that somebody has just locked goes with a later
-// call.
+// roll makes and drops the history's days. A row that is locked just now goes with a later call.
 func (m *month) roll() {
 	steady.Happens(m.t, 10*time.Second, func() (days int, fewer bool) {
 		done, err := m.store.RollHistory(m.ctx, keepHistory)
@@ -423,7 +423,7 @@ func (m *month) roll() {
 	})
 }
 
-// look asks the invariants of the pairs, and those of time, while nothing can run.
+// look asks the invariants of the pairs, and of time, while nothing can run.
 func (m *month) look() {
 	m.collect.Lock()
 	defer m.collect.Unlock()
@@ -460,7 +460,7 @@ func (m *month) size() (n int) {
 	return n
 }
 
-// timely are invariants of time: what is past its time is gone, and what is to be there is.
+// timely are invariants of time: rows past their time are gone, and the others are there.
 var timely = map[string]string{
 	// A done root keeps its children, and they it, for as long as one of them is kept.
 	"it is past its retention, and is there": `WITH RECURSIVE f AS (
@@ -636,17 +636,14 @@ func (m *month) play(days, roots int) []violation {
 // and ROOTS say how many days pass, and how many roots come before each jump.
 func TestAMonth(t *testing.T) {
 	t.Parallel()
+	tier.Needs(t, tier.CI)
 	seed := uint64(tier.Size(t, "SEED", 1, 1, 0)) //nolint:gosec // any number
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano() % 1_000_000) //nolint:gosec // any number
 		t.Logf("SEED=%d", seed)
 	}
-	lives := monthly
-	if tier.Current() == tier.Short {
-		lives = slices.DeleteFunc(slices.Clone(monthly), func(name string) bool { return name == "left" }) // which waits for two months
-	}
-	m := newMonth(t, seed, lives, nil)
-	require.Empty(t, m.play(tier.Size(t, "DAYS", 2, 3, 31), tier.Size(t, "ROOTS", 1, 1, 2)), "%s", m.tail())
+	m := newMonth(t, seed, monthly, nil)
+	require.Empty(t, m.play(tier.Size(t, "DAYS", 3, 3, 31), tier.Size(t, "ROOTS", 1, 1, 2)), "%s", m.tail())
 	require.NotZero(t, m.sum.restarts)
 	require.NotZero(t, m.sum.taken)
 	require.NotZero(t, m.sum.throttled)

@@ -16,7 +16,7 @@ import (
 // started, does not.
 type Clock struct{ conn *pgx.Conn }
 
-// clockSQL makes clocks that come before those of Postgres.
+// clockSQL makes clocks that come before Postgres' own.
 const clockSQL = `CREATE SCHEMA clock;
 CREATE TABLE clock.ahead (by interval NOT NULL);
 INSERT INTO clock.ahead VALUES ('0');
@@ -36,7 +36,7 @@ DO $$ DECLARE one record; BEGIN
 END $$`
 
 // NewClock returns the clock of a database that [Migrated] has made. Until the first Advance it
-// shows what the server's does. Whoever is to see it connects as [Clock.Configure] says.
+// shows what the server's does. Sessions that are to see it connect as [Clock.Configure] says.
 func NewClock(t testing.TB, url string) *Clock {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)

@@ -17,8 +17,8 @@ import "context"
 // on. If the client lives, it finds the connection closed, and claims again. A session that took
 // the lock by hand is idle in its transaction, and is left alone.
 //
-// It sees the sessions of this role, and of roles of which it is a member: it may end them. $1
-// this schema
+// It sees the sessions of this role, and of roles of which it is a member: it may end them.
+// $1 this schema
 var freeGatesSQL = named("free gates", `SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)) FROM pg_stat_activity a
 WHERE a.datname = current_database() AND a.xact_start IS NOT NULL AND a.state = 'active' AND a.wait_event = 'ClientRead'
   AND a.state_change < clock_timestamp() - interval '3 s' AND EXISTS (

@@ -12,18 +12,18 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// A claim that is the first at a key with a rate inserts the row of gate_keys. If somebody else has
-// inserted it and has not committed, the claim waits for that transaction, which may last, and
-// fails with all that it would have claimed. No statement can pass over a row that it does not see.
-// So the process finds the key by trial, and its claims leave the key alone until the other
-// transaction is over. Who inserts the row of a whole gate has the keys of that gate wait.
+// A claim that is the first at a key with a rate inserts the row of gate_keys. If another
+// transaction has inserted it and has not committed, the claim waits for that transaction, which
+// may last, and fails with all that it would have claimed. No statement can pass over a row that
+// it does not see. So the process finds the key by trial, and its claims leave the key alone until
+// the other transaction is over. If it is the row of a whole gate, the keys of that gate wait.
 
 const (
 	// unpaidAgain is how often a claim tries whether a key is free again. A try takes briefLock.
 	unpaidAgain = time.Second
 	// unpaidTries bounds the keys that one claim tries again.
 	unpaidTries = 4
-	// unpaidFor bounds the search for keys that somebody holds. The next claim goes on with it.
+	// unpaidFor bounds the search for keys whose rows are held. The next claim goes on with it.
 	unpaidFor = 300 * time.Millisecond
 )
 
@@ -37,8 +37,8 @@ WHERE g.id = ANY($1::bigint[]) AND v.rate IS NOT NULL AND NOT EXISTS (SELECT FRO
 	openKeysSQL = named("open keys", `INSERT INTO {s}.gate_keys (key) SELECT k FROM unnest($1::text[]) k ORDER BY k ON CONFLICT (key) DO NOTHING`)
 )
 
-// unpaidKeys are the keys whose rows somebody has inserted and not committed, and when to try each
-// again.
+// unpaidKeys are the keys whose rows another transaction has inserted and not committed, and when
+// to try each again.
 type unpaidKeys struct {
 	mu sync.Mutex
 	at map[string]time.Time
@@ -51,7 +51,7 @@ func (u *unpaidKeys) all() []string {
 	return slices.AppendSeq([]string{}, maps.Keys(u.at))
 }
 
-// due returns some keys to try again. Until they are due again, nobody else tries them.
+// due returns some keys to try again. Until they are due again, no other claim tries them.
 func (u *unpaidKeys) due() (keys []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -77,8 +77,8 @@ func (u *unpaidKeys) set(key string, held bool) {
 	u.at[key] = time.Now().Add(unpaidAgain)
 }
 
-// openKeys makes the rows of keys, unless somebody else makes one of them, for whom it waits a
-// moment.
+// openKeys makes the rows of keys, unless another transaction makes one of them, for which it
+// waits a moment.
 func (s *Store) openKeys(ctx context.Context, conn *pgx.Conn, keys []string) error {
 	if len(keys) == 0 {
 		return nil
@@ -86,7 +86,8 @@ func (s *Store) openKeys(ctx context.Context, conn *pgx.Conn, keys []string) err
 	return s.pipelineOn(ctx, conn, s.enclose(briefLock, []entpgx.Stmt{s.stmt(openKeysSQL, nil, keys)})...)
 }
 
-// claimPaid is claimOnce at gates, without the keys whose rows somebody else is about to insert.
+// claimPaid is claimOnce at gates, without the keys whose rows another transaction is about to
+// insert.
 func (s *Store) claimPaid(ctx context.Context, conn *pgx.Conn, p *ClaimParams, pick func(*Claimed) entpgx.Stmt) (Claimed, error) {
 	for _, key := range s.unpaid.due() {
 		if err := s.openKeys(ctx, conn, []string{key}); err == nil {

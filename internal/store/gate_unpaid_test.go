@@ -12,8 +12,9 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// A stranger has inserted rows of gate_keys, and does not commit. Claims go on with all other keys,
-// and with what is behind no gate. When the stranger is done, either way, so do the keys.
+// A foreign transaction has inserted rows of gate_keys, and does not commit. Claims go on with all
+// other keys, and with instances behind no gate. When that transaction ends, either way, so do the
+// keys.
 func TestAStrangerInsertsRowsOfKeys(t *testing.T) {
 	for name, end := range map[string]func(pgx.Tx) error{
 		"commits":    func(tx pgx.Tx) error { return tx.Commit(context.Background()) },
@@ -51,7 +52,7 @@ func TestAStrangerInsertsRowsOfKeys(t *testing.T) {
 	}
 }
 
-// The row of a whole gate: its keys wait, and those of another gate do not.
+// The row of a whole gate: its keys wait, and another gate's do not.
 func TestAStrangerInsertsTheRowOfAGate(t *testing.T) {
 	b := newBench(t)
 	total := perHour(60, 5)

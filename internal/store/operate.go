@@ -114,8 +114,8 @@ var (
 	// ErrRoot refuses the Retry of an instance at a join of nodes that have failed: it would find them
 	// so again.
 	ErrRoot = fmt.Errorf("it joins nodes of a graph that have failed, and would find them so again: %w", ErrUseRestart)
-	// ErrPiece refuses the Retry, or the Restart, of an instance that works for a node that has failed:
-	// nothing waits for it.
+	// ErrPiece refuses the Retry, or the Restart, of an instance that works for a node that has
+	// failed: nothing waits for it.
 	ErrPiece = fmt.Errorf("the node of a graph for which it works has failed, and waits for nobody: %w", ErrUseRestart)
 	// ErrUseRestart is part of the errors that a Restart, of a node or of the graph's root, helps
 	// against.

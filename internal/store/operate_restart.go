@@ -94,8 +94,8 @@ RETURNING g.id`)
 // for origins that do. A parent under a policy has counted those as failed that were not skipped.
 // The thresholds of a Rejoin are such counts plus the ends to come: they fall with the counts, or
 // the next end would be taken for one that the parent has seen. A quorum of a node counts apart
-// how many are to come. $1 ids $2 how many more $3 of children, how many were not skipped $4 how
-// many more of a quorum
+// how many are to come.
+// $1 ids $2 how many more $3 of children, how many were not skipped $4 how many more of a quorum
 var awaitAgainSQL = named("await again", `UPDATE {s}.gen_durable g SET children_pending = g.children_pending + u.more,
   join_failed = CASE WHEN u.failed > 0 AND g.join_round >= g.round THEN greatest(g.join_failed - u.failed, 0) ELSE g.join_failed END,
   wake_failed = CASE WHEN u.failed > 0 AND g.join_round >= g.round THEN g.wake_failed - least(u.failed, g.wake_failed - 1) ELSE g.wake_failed END,

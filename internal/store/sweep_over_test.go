@@ -126,7 +126,7 @@ func TestAGraphIsOverWhenItsRootHasEnded(t *testing.T) {
 // a later step is, and lets go on what the sweep has not reached. Its next end cancels that.
 func TestARetriedRootHasItsGraphAgain(t *testing.T) {
 	b := newBench(t)
-	root, _, _, _ := b.planted(&step.Join{Timeout: time.Hour})
+	root, _, _, _ := b.planted(&step.Join{Timeout: time.Hour}) //nolint:dogsled // the root alone counts here
 	b.commit(newMark(), false, endOf(b.wake(root), false))
 	require.ErrorIs(t, b.operate(store.Order{Verb: store.Retry}, root).Refused[0].Why, store.ErrRoot)
 	b.exec(`DELETE FROM gendurable.gen_durable`)
