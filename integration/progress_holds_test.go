@@ -470,11 +470,12 @@ func cutOff(s *stage) {
 	c.forget()
 }
 
-// padded returns n specs of some 900 KiB each.
+// padded returns n specs of some 900 KiB each. They have keys, so that an insert which loses its
+// connection half-way, because the machine is slow to write so much, is repeated.
 func padded(n int) (specs []fsm.Spec) {
 	for i := range n {
 		e := errand{Kind: "lost in an answer", Pad: strings.Repeat(fmt.Sprint("padding ", i), 700<<7)}
-		specs = append(specs, errandMachine.New(e))
+		specs = append(specs, errandMachine.New(e).Key(fsm.Key(fmt.Sprint("padded ", i))))
 	}
 	return specs
 }
