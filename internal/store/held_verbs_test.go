@@ -116,6 +116,7 @@ var testsBeside = map[string]func(*testing.T){
 	"history":                 TestHistoryIsTheOutcomes,
 	"inserted as claimed":     TestInsertAsClaimedTakesKeptSignals,
 	"inserts in line":         TestInsertStraightIntoLine,
+	"keys of another insert":  TestAStrangerInsertsRowsOfKeys,
 	"nodes and retry":         TestANodeIsNotRunByItself,
 	"one heartbeat":           TestHeartbeatOfABusyRow,
 	"progress":                TestPublish,
