@@ -2,6 +2,7 @@ package worker
 
 import (
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,10 +18,11 @@ import (
 func TestAByStateThatBlocksHoldsUpNobody(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		calls := batched(s, 10, time.Second, nil)
-		open, entered := make(chan struct{}), 0
+		open := make(chan struct{})
+		var entered atomic.Int32
 		s.batch.Key = func(c *step.Claim) (string, error) {
 			if c.Priority == 1 {
-				s.note(func() { entered++ })
+				entered.Add(1)
 				<-open
 			}
 			return strconv.Itoa(c.Priority), nil
@@ -31,8 +33,8 @@ func TestAByStateThatBlocksHoldsUpNobody(t *testing.T) {
 		began := time.Now()
 		s.ended(10 * time.Second)
 		require.LessOrEqual(t, time.Since(began), groupFor+time.Second)
-		require.Len(t, *calls, len(blocked), "each alone")
-		require.Equal(t, 1, entered, "it is not asked again for a while")
+		s.note(func() { require.Len(t, *calls, len(blocked), "each alone") })
+		require.Equal(t, int32(1), entered.Load(), "it is not asked again for a while")
 		require.Len(t, s.journal.saying("ByState does not return"), 1)
 
 		// For ten minutes they come, two a second, beside steps of the same queue. Most of these begin at
@@ -51,14 +53,14 @@ func TestAByStateThatBlocksHoldsUpNobody(t *testing.T) {
 			}
 		}
 		require.Less(t, late, 70)
-		require.LessOrEqual(t, entered, groupStuck, "no more of them are stuck")
+		require.LessOrEqual(t, int(entered.Load()), groupStuck, "no more of them are stuck")
 
 		// One that is stuck now does not keep Stop.
-		p.groupings[p.machineBatch()].stuck = 0
+		p.forgetStuck()
 		s.db.insert(atBatch, priority(1))
-		was := entered
+		was := entered.Load()
 		p.Nudge("q")
-		s.until(time.Minute, func() bool { return entered > was }, "it blocks")
+		s.until(time.Minute, func() bool { return entered.Load() > was }, "it blocks")
 		took, err := p.stop()
 		require.NoError(t, err)
 		require.Less(t, took, groupFor)
@@ -87,5 +89,10 @@ func TestAByStateThatReturnsLate(t *testing.T) {
 	})
 }
 
-// machineBatch returns the batch step of the scene.
-func (p *player) machineBatch() *step.Batch { return p.config.Machines[0].Steps["b"].Batch }
+// forgetStuck makes the scene's batch step forget the calls that have not returned.
+func (p *player) forgetStuck() {
+	g := p.groupings[p.config.Machines[0].Steps["b"].Batch]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stuck = 0
+}
