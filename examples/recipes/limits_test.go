@@ -62,7 +62,7 @@ func TestACallIsRepeatedAsTheAPIAsksFor(t *testing.T) {
 	id := insert(t, kit, Push.New(Sync{42}))
 	durabletest.RequireDrain(t, kit)
 	other := insert(t, kit, Push.New(Sync{43}))
-	durabletest.RequireAdvance(t, kit, 29*time.Second)
+	durabletest.RequireAdvance(t, kit, 20*time.Second)
 	require.Len(t, c.keys, 1, "both wait for as long as the API says")
 	durabletest.RequireAdvance(t, kit, time.Minute)
 	durabletest.RequireDone(t, kit, Push, id)
