@@ -199,15 +199,16 @@ func (db *fake) RollHistory(context.Context, time.Duration) (store.Rolled, error
 }
 
 func (db *fake) Prune(ctx context.Context, p store.PruneParams) (done store.Pruned, err error) {
+	slice := func(do func() error) error {
+		return p.Slice(ctx, func(ctx context.Context) error { return db.send(ctx, "prune", "", do) })
+	}
 	for db.flood["prune"] && err == nil {
-		err = p.Slice(ctx, func(ctx context.Context) error { return db.send(ctx, "prune", "", func() error { return nil }) })
+		err = slice(func() error { return nil })
 	}
 	if err != nil {
 		return done, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
-	defer cancel()
-	err = db.send(ctx, "prune", "", func() error {
+	err = slice(func() error {
 		done.Instances, db.old = db.old, 0
 		return nil
 	})

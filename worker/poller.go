@@ -111,11 +111,9 @@ func (p *poller) poll(idle []string) error {
 		p.lookForStrays()
 	}
 	p.wakeSweeps(found.Rest, found.Skips)
-	for due, is := range map[chan struct{}]bool{p.awaitsDue: found.Awaits && found.Deadline <= 0, p.overdueDue: found.Overdue, p.keptDue: found.Keeping} {
-		if is {
-			wake(due)
-		}
-	}
+	wake(p.awaitsDue, found.Awaits && found.Deadline <= 0)
+	wake(p.overdueDue, found.Overdue)
+	wake(p.keptDue, found.Keeping)
 	now := p.since()
 	for _, name := range idle {
 		q := p.queues[name]

@@ -85,10 +85,6 @@ func (p *process) sweepsAreDue(rest, skips bool) {
 
 // wakeSweeps wakes the sweeps of children that no join waits for, and of nodes to be skipped.
 func (p *process) wakeSweeps(rest, skips bool) {
-	if rest {
-		wake(p.restDue)
-	}
-	if skips {
-		wake(p.skipsDue)
-	}
+	wake(p.restDue, rest)
+	wake(p.skipsDue, skips)
 }

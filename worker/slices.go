@@ -131,8 +131,11 @@ func (s dueSweep) run() {
 	}
 }
 
-// wake makes a sweep due.
-func wake(due chan<- struct{}) {
+// wake makes a sweep due, if is says that it found something to do.
+func wake(due chan<- struct{}, is bool) {
+	if !is {
+		return
+	}
 	select {
 	case due <- struct{}{}:
 	default:

@@ -27,7 +27,7 @@ type pruner struct{ *process }
 func (g *pruner) run() {
 	var rolled time.Duration
 	p := store.PruneParams{Done: g.config.RetainDone, Failed: g.config.RetainFailed, Cancelled: g.config.RetainCancelled,
-		Tombstones: tombstonesKept, Limit: pruneMost, Timeout: statementTimeout}
+		Tombstones: tombstonesKept, Limit: pruneMost}
 	if g.config.Archive != nil {
 		p.Archive = g.archive
 	}

@@ -1,11 +1,12 @@
 package interleave
 
 import (
-	"context"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
 // mutant is a form of the engine's statements that is known to be broken, and a scenario in which
@@ -20,27 +21,14 @@ type mutant struct {
 // change rewrites a batch before it is sent. It returns false if it found nothing to rewrite.
 type change func(session string, queries []*pgx.QueuedQuery) bool
 
-// mutator applies the rig's mutant to the batches of a session: pgx shows each batch to its tracer
-// before it prepares it.
-type mutator struct {
-	*rig
-	session string
-}
-
-func (m *mutator) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	if mutant := m.mutant.Load(); mutant != nil && mutant.change(m.session, data.Batch.QueuedQueries) {
-		m.mutated.Store(true)
+// mutate applies the rig's mutant to the batches of a session.
+func (r *rig) mutate(session string) pgtest.Batches {
+	return func(queries []*pgx.QueuedQuery) {
+		if mutant := r.mutant.Load(); mutant != nil && mutant.change(session, queries) {
+			r.mutated.Store(true)
+		}
 	}
-	return ctx
 }
-
-func (*mutator) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (*mutator) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-
-func (*mutator) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-func (*mutator) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // text replaces words, given in pairs, in the statements that contain them.
 func text(pairs ...string) change {

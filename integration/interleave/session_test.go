@@ -64,7 +64,7 @@ func (r *rig) newSession(url, name string) *session {
 			s.gates = append(s.gates, g)
 			return g, nil
 		}
-		c.ConnConfig.Tracer = &mutator{rig: r, session: name}
+		c.ConnConfig.Tracer = r.mutate(name)
 	})
 	s.plain, s.knowing = store.New(entpgx.New(pool), schema), store.New(entpgx.New(pool), schema)
 	for _, knows := range []*store.Store{s.plain, s.knowing} { // of graphs, so that each schedule sends the same statements
@@ -342,5 +342,3 @@ func (s *session) pipeline(ctx context.Context, stmts ...entpgx.Stmt) error {
 	all = append(all, stmts...)
 	return s.db.Driver().Pipeline(ctx, append(all, entpgx.Stmt{Name: "commit", SQL: `COMMIT`})...)
 }
-
-var _ pgx.BatchTracer = (*mutator)(nil)

@@ -125,7 +125,7 @@ func (m *month) others() []fsm.Definition {
 // catch up with all.
 var schedules = map[string]time.Duration{"hourly": time.Hour, "sixth": 6 * time.Hour, "daily": 24 * time.Hour}
 
-func newMonth(t *testing.T, seed uint64, lives []string, change func([]*pgx.QueuedQuery)) *month {
+func newMonth(t *testing.T, seed uint64, lives []string, change pgtest.Batches) *month {
 	t.Helper()
 	url := pgtest.Migrated(t)
 	clock := pgtest.NewClock(t, url)
@@ -133,7 +133,7 @@ func newMonth(t *testing.T, seed uint64, lives []string, change func([]*pgx.Queu
 		clock.Configure(c)
 		c.MaxConns = 16
 		if change != nil {
-			c.ConnConfig.Tracer = mutator(change)
+			c.ConnConfig.Tracer = change
 		}
 	})
 	_, err := pool.Exec(t.Context(), `CREATE SCHEMA host; CREATE TABLE host.booked (instance bigint, visit bigint)`)
@@ -404,132 +404,6 @@ func (m *month) sweepWhile() (end func()) {
 	}
 }
 
-// mostDays bounds the partitions of the history: the days that are made ahead, those that are kept,
-// today and the rest.
-const mostDays = 7 + 2 + 4
-
-// roll makes and drops the history's days. A row that is locked just now goes with a later call.
-func (m *month) roll() {
-	steady.Happens(m.t, 10*time.Second, func() (days int, fewer bool) {
-		done, err := m.store.RollHistory(m.ctx, keepHistory)
-		require.NoError(m.t, err)
-		m.sum.parts[0] += done.Made
-		m.sum.parts[1] += done.Dropped
-		if done.Refused > 0 {
-			m.violate("the history refuses rows", "%s", done.Because)
-		}
-		require.NoError(m.t, m.pool.QueryRow(m.ctx, `SELECT count(*) FROM pg_inherits WHERE inhparent = 'gendurable.history'::regclass`).Scan(&days))
-		return days, days <= mostDays && done.Made == 0
-	})
-}
-
-// look asks the invariants of the pairs, and of time, while nothing can run.
-func (m *month) look() {
-	m.collect.Lock()
-	defer m.collect.Unlock()
-	require.NoError(m.t, m.rig.look())
-	before := m.size()
-	require.NoError(m.t, m.rig.sweep())
-	m.sum.swept += before - m.size()
-	for range 20 { // parents go after their children
-		done, err := m.store.Prune(m.ctx, pruned)
-		require.NoError(m.t, err)
-		m.sum.swept += done.Instances
-		m.sum.expired += done.Expired
-		if done.Instances == 0 {
-			break
-		}
-	}
-	m.roll()
-	m.now = m.read()
-	for kind, query := range timely {
-		rows, _ := m.pool.Query(m.ctx, query)
-		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		require.NoError(m.t, err, kind)
-		for _, f := range found {
-			m.violate(kind, "%s", f)
-		}
-	}
-	m.occurred()
-	m.ended()
-}
-
-// size is how many instances there are.
-func (m *month) size() (n int) {
-	require.NoError(m.t, m.pool.QueryRow(m.ctx, `SELECT count(*) FROM gendurable.gen_durable`).Scan(&n))
-	return n
-}
-
-// timely are invariants of time: rows past their time are gone, and the others are there.
-var timely = map[string]string{
-	// A done root keeps its children, and they it, for as long as one of them is kept.
-	"it is past its retention, and is there": `WITH RECURSIVE f AS (
-			SELECT id AS root, id, finished_at, status, failure, retain FROM gendurable.gen_durable WHERE parent_id IS NULL
-			UNION ALL SELECT f.root, k.id, k.finished_at, k.status, k.failure, k.retain FROM f JOIN gendurable.gen_durable k ON k.parent_id = f.id)
-		SELECT format('%s and %s others', root, count(*) - 1) FROM f GROUP BY root
-		HAVING bool_and(coalesce(finished_at < clock_timestamp() - interval '1 day 1 minute' AND (status = 'done' OR coalesce(retain[2], -1) < 0), false))`,
-	"it is past its deadline, and lives": `SELECT format('%s %s', id, deadline) FROM gendurable.gen_durable WHERE finished_at IS NULL AND deadline < clock_timestamp()`,
-	"signals are left":                   `SELECT format('%s', target_id) FROM gendurable.signals s WHERE NOT EXISTS (SELECT FROM gendurable.gen_durable g WHERE g.id = s.target_id)`,
-	"edges are left":                     `SELECT format('%s', from_id) FROM gendurable.edges e WHERE NOT EXISTS (SELECT FROM gendurable.gen_durable g WHERE g.id = e.from_id)`,
-	"kept signals are past their time":   `SELECT format('%s', key) FROM gendurable.kept_signals WHERE expires_at < clock_timestamp() - interval '1 minute'`,
-	"windows are past their time":        `SELECT format('%s', name) FROM gendurable.windows WHERE until < clock_timestamp() - interval '1 minute'`,
-	"claims are lost for ever":           `SELECT format('%s', partition_key) FROM gendurable.lost_claims`,
-	"keys of gates are left":             `SELECT format('%s keys', count(*)) FROM gendurable.gate_keys HAVING count(*) > 10`,
-	"workers are left":                   `SELECT format('%s workers', count(*)) FROM gendurable.workers HAVING count(*) > 2`,
-	"the history has no day for what happens": `SELECT format('%s rows, from %s', count(*), min(at)) FROM gendurable.history_rest HAVING count(*) > 0
-		UNION ALL SELECT to_char(day, 'YYYY-MM-DD') FROM (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date + n AS day FROM generate_series(0, 7) n) d
-			WHERE to_regclass('gendurable.history_' || to_char(day, 'YYYYMMDD')) IS NULL`,
-	"the history keeps days for ever": `SELECT format('%s partitions', count(*)) FROM pg_inherits WHERE inhparent = 'gendurable.history'::regclass HAVING count(*) > ` + fmt.Sprint(mostDays) + `
-		UNION ALL SELECT format('from %s', min(at)) FROM gendurable.history HAVING min(at) < clock_timestamp() - interval '4 days'`,
-}
-
-// occurred finds out which occurrences have fired. Only one between from and declared may or may
-// not.
-func (m *month) occurred() {
-	m.m.Lock()
-	defer m.m.Unlock()
-	want, until := map[fsm.Key]bool{}, m.now
-	if !m.over.IsZero() {
-		until = m.over
-	}
-	for name, every := range schedules {
-		for at := m.from.Truncate(every).Add(every); !at.After(until); at = at.Add(every) {
-			key := fsm.Key("schedule:" + name + ":" + at.Format(time.RFC3339))
-			want[key] = true
-			if _, ok := m.ticks[key]; !ok && at.After(m.declared) {
-				m.violations = append(m.violations, violation{"an occurrence never fires", string(key)})
-			}
-		}
-	}
-	for key := range m.ticks {
-		if !want[key] {
-			m.violations = append(m.violations, violation{"an occurrence fires that there is not", string(key)})
-		}
-	}
-}
-
-// ended finds out whether deadlines have failed what they are to, and nothing else.
-func (m *month) ended() {
-	for id, at := range m.due {
-		i, err := m.eng.Get(m.ctx, id)
-		switch over := m.now.Sub(at); {
-		case errors.Is(err, engine.ErrNotFound):
-			if over < retention {
-				m.violate("an instance is gone before its time", "%d, due %s", id, at)
-			}
-			delete(m.due, id)
-		case err != nil:
-			require.NoError(m.t, err)
-		case i.Status == fsm.StatusFailed && i.Failure == fsm.FailureDeadline:
-			if over < -time.Minute {
-				m.violate("a deadline comes early", "%d, due %s", id, at)
-			}
-		case i.Status != fsm.StatusAwaitingSignal || over > time.Minute:
-			m.violate("a deadline is missed", "%d is %s, %s, due %s", id, i.Status, i.Failure, at)
-		}
-	}
-}
-
 // day is one simulated day: jumps by hours, one of which strikes while engines are at work.
 func (m *month) day(roots int) {
 	for left := 24 * time.Hour; left > 0 && len(m.violations) == 0; {
@@ -648,61 +522,4 @@ func TestAMonth(t *testing.T) {
 	require.NotZero(t, m.sum.taken)
 	require.NotZero(t, m.sum.throttled)
 	require.NotZero(t, m.sum.parts[1], "days of the history are dropped")
-}
-
-// mutator changes statements before they are sent.
-type mutator func([]*pgx.QueuedQuery)
-
-// TraceBatchStart implements pgx.BatchTracer.
-func (f mutator) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	f(data.Batch.QueuedQueries)
-	return ctx
-}
-
-func (mutator) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (mutator) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
-
-func (mutator) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-func (mutator) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-// replace makes a change that replaces a part of a statement's text, and says whether it did.
-func replace(of, with string, done *atomic.Bool) func([]*pgx.QueuedQuery) {
-	return func(queries []*pgx.QueuedQuery) {
-		for _, q := range queries {
-			if text := strings.ReplaceAll(q.SQL, of, with); text != q.SQL {
-				q.SQL = text
-				done.Store(true)
-			}
-		}
-	}
-}
-
-// Statements that are broken on purpose, each of which a few days show.
-func TestAMonthFindsMutants(t *testing.T) {
-	t.Parallel()
-	tier.Needs(t, tier.CI)
-	for _, mutant := range []struct {
-		name, of, with string
-		lives          []string
-		sign           string
-	}{
-		{"the GC keeps nothing for what is above it", "AND (g.parent_id IS NULL OR NOT EXISTS (", "AND (true OR NOT EXISTS (",
-			[]string{"join", "graph", "signal"}, "the GC deletes what is needed|a join of|a graph lacks"},
-		{"the GC keeps no node for those behind it", "AND (g.node IS NULL OR NOT EXISTS (", "AND (true OR NOT EXISTS (",
-			[]string{"left", "signal"}, "the GC deletes what is needed|a node waits for one that is gone"},
-		{"the history keeps its days", "gen_durable_roll_history($1::bigint", "gen_durable_roll_history(1000 * $1::bigint",
-			[]string{"again"}, "the history keeps days for ever"},
-	} {
-		t.Run(mutant.name, func(t *testing.T) {
-			t.Parallel()
-			var done atomic.Bool
-			m := newMonth(t, 1, mutant.lives, replace(mutant.of, mutant.with, &done))
-			violations := m.play(6, 1)
-			require.True(t, done.Load(), "no statement has the text that it changes")
-			require.NotEmpty(t, violations)
-			require.Regexp(t, mutant.sign, violations[0].kind)
-		})
-	}
 }

@@ -344,7 +344,7 @@ func (r *rig) reap(ctx context.Context) error {
 const retention = 24 * time.Hour
 
 // pruned is what a sweep of the GC deletes.
-var pruned = store.PruneParams{Done: retention, Failed: retention, Tombstones: 100, Limit: 100, Gates: true, Timeout: time.Minute}
+var pruned = store.PruneParams{Done: retention, Failed: retention, Tombstones: 100, Limit: 100, Gates: true}
 
 // sweep is one sweep of the GC. It must delete nothing that is needed, and go on until it finds
 // nothing.

@@ -31,7 +31,7 @@ DO $$ DECLARE one record; BEGIN
     JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum JOIN pg_class c ON c.oid = d.adrelid
     WHERE c.relnamespace = 'gendurable'::regnamespace AND NOT c.relispartition AND pg_get_expr(d.adbin, d.adrelid) = 'now()'
   LOOP EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT clock.now()', one."table", one."column"); END LOOP;
-  FOR one IN SELECT p.oid::regprocedure AS "function" FROM pg_proc p WHERE p.pronamespace = 'gendurable'::regnamespace AND p.prolang <> 13
+  FOR one IN SELECT p.oid::regprocedure AS "function" FROM pg_proc p WHERE p.pronamespace = 'gendurable'::regnamespace AND p.prolang <> (SELECT l.oid FROM pg_language l WHERE l.lanname = 'c')
   LOOP EXECUTE format('ALTER FUNCTION %s SET search_path = gendurable, clock, pg_catalog', one."function"); END LOOP;
 END $$`
 

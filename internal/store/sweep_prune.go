@@ -24,10 +24,9 @@ type PruneParams struct {
 	// Archive, if it is not nil, is called with instances of one queue before they are deleted. If it
 	// returns an error, they stay, and those of that queue are left for the next sweep.
 	Archive func(ctx context.Context, queue string, ids []int64) error
-	// Timeout bounds one transaction on the client's side: the server's own limit does not reach a
-	// client behind a network that swallows its answer. 0: no timeout.
-	Timeout time.Duration
-	// Slice, if it is not nil, runs each transaction, when it is its turn.
+	// Slice, if it is not nil, runs each transaction, when it is its turn, and bounds it on the
+	// client's side: the server's own limit does not reach a client behind a network that swallows its
+	// answer.
 	Slice func(ctx context.Context, do func(ctx context.Context) error) error
 }
 
@@ -293,14 +292,7 @@ func (s *Store) pruneTombstones(ctx context.Context, p PruneParams, sum *Pruned)
 
 // sweep sends one statement of a sweep.
 func (s *Store) sweep(ctx context.Context, p PruneParams, stmt entpgx.Stmt) error {
-	send := func(ctx context.Context) error {
-		if p.Timeout > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, p.Timeout)
-			defer cancel()
-		}
-		return s.transaction(ctx, fastLock, stmt)
-	}
+	send := func(ctx context.Context) error { return s.transaction(ctx, fastLock, stmt) }
 	if p.Slice != nil {
 		return p.Slice(ctx, send)
 	}

@@ -348,14 +348,27 @@ func TestPruneTombstonesOldestFirst(t *testing.T) {
 	require.Equal(t, store.Pruned{Tombstones: 10}, b.prune(p), "of the one that nobody is busy with")
 }
 
-// A sweep takes as many transactions as it needs. Each has a time limit of its own.
+// A sweep takes as many transactions as it needs. Each is a slice, which its caller may delay, bound
+// or refuse.
 func TestPruneIsGivenUpByTheClient(t *testing.T) {
 	b := newBench(t)
-	p := aDay
-	p.Timeout = time.Nanosecond
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'done', finished_at = now() - interval '1 year' WHERE id = $1`, b.row("", ""))
+	p, late, slices := aDay, true, 0
+	p.Slice = func(ctx context.Context, do func(context.Context) error) error {
+		slices++
+		if late {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, time.Nanosecond)
+			defer cancel()
+		}
+		return do(ctx)
+	}
 	_, err := b.Prune(t.Context(), p)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	p.Timeout = time.Minute
-	_, err = b.Prune(t.Context(), p)
+	require.Equal(t, 1, slices, "the others are given up with it")
+	late, slices = false, 0
+	done, err := b.Prune(t.Context(), p)
 	require.NoError(t, err)
+	require.Equal(t, 1, done.Instances)
+	require.Greater(t, slices, 1)
 }
