@@ -135,9 +135,9 @@ func (p part) needing(n need) part {
 	return p
 }
 
-// Quorum returns the results of those of several nodes that are done, in this order, as soon as k
-// are done. More than k may be done by then. Nothing waits for the other nodes, which go on. If so
-// many nodes fail that k can never be done, the node that takes the value is skipped. Each of
+// Quorum returns the results of the nodes that are done, in the order of its arguments, as soon as
+// k are done. More than k may be done by then. Nothing waits for the other nodes, which go on. If
+// so many nodes fail that k can never be done, the node that takes the value is skipped. Each of
 // values has to be the result of a node, and a node may take only one Quorum.
 func Quorum[T any](k int, values ...Value[T]) Value[[]T] {
 	out := All(values...)

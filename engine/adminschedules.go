@@ -144,7 +144,7 @@ func (a *Admin) PauseSchedule(ctx context.Context, name string, options ...VerbO
 }
 
 // ResumeSchedule ends a PauseSchedule, and reports whether there was one. The schedule's CatchUp
-// decides about the occurrences that were missed. Errors: as those of PauseSchedule.
+// decides about the occurrences that were missed. Errors: as of PauseSchedule.
 func (a *Admin) ResumeSchedule(ctx context.Context, name string, options ...VerbOption) (changed bool, err error) {
 	return a.pauseSchedule(ctx, VerbResumeSchedule, name, options)
 }

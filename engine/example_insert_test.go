@@ -134,7 +134,7 @@ func ExampleEngine_Signal() {
 	// no such order, or it has ended
 }
 
-// Whoever comes first starts the order: the signal is in its inbox either way.
+// The first signal or insert starts the order: the signal is in its inbox either way.
 func ExampleEngine_SignalOrInsert() {
 	shop := openShop()
 	defer shop.close()

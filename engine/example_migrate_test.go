@@ -49,7 +49,7 @@ func ExampleAdmin_Migrate() {
 	// 1 1 a fare of -1 <nil>
 }
 
-// What waits for long is moved at once, rather than when it runs next.
+// Instances that wait for long are moved at once, rather than when they run next.
 func ExampleMigrationPlan_Apply() {
 	shop := openShop(inTwo)
 	defer shop.close()

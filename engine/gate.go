@@ -302,7 +302,7 @@ func checkGateName(name string) error {
 }
 
 // DropGate deletes a gate, and reports whether there was one. The instances in line there begin
-// within a few seconds. Errors: as those of SetGate.
+// within a few seconds. Errors: as of SetGate.
 func (a *Admin) DropGate(ctx context.Context, name string, options ...VerbOption) (changed bool, err error) {
 	defer a.engine.explain(ctx, toSetGates, &err)
 	if err := checkGateName(name); err != nil {

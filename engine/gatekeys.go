@@ -56,7 +56,7 @@ func (a *Admin) CloseGate(ctx context.Context, key string, until time.Time, opti
 
 // OpenGate ends a CloseGate of the same key, or what fsm.Throttled has closed or slowed down, and
 // forgets what the key owes of its rate: a burst of it may begin. It reports whether that changed
-// anything. Errors: as those of CloseGate.
+// anything. Errors: as of CloseGate.
 func (a *Admin) OpenGate(ctx context.Context, key string, options ...VerbOption) (changed bool, err error) {
 	return a.changeKey(ctx, VerbOpenGate, key, options, func(key string, by store.By) (bool, error) {
 		return a.engine.store.CloseGateKey(ctx, key, time.Time{}, by)
@@ -65,7 +65,7 @@ func (a *Admin) OpenGate(ctx context.Context, key string, options ...VerbOption)
 
 // SetGateWeight sets how many turns a key of a gate with a label gets where others get one, from 1,
 // which all keys have at first, to MaxGateWeight, and reports whether that changed anything.
-// Errors: as those of CloseGate.
+// Errors: as of CloseGate.
 func (a *Admin) SetGateWeight(ctx context.Context, key string, weight int, options ...VerbOption) (changed bool, err error) {
 	switch {
 	case weight < 1 || weight > MaxGateWeight:
@@ -123,7 +123,7 @@ func gateKey(key string) (string, error) {
 }
 
 // GateKeys lists the keys of a gate that are closed, slowed down or have a weight, by key: at most
-// MaxGateKeys of them. Errors: as those of SetGate.
+// MaxGateKeys of them. Errors: as of SetGate.
 func (a *Admin) GateKeys(ctx context.Context, gate string) (keys []GateKey, err error) {
 	defer a.engine.explain(ctx, toRead("gate_keys"), &err)
 	if err := checkGateName(gate); err != nil {

@@ -32,7 +32,7 @@ func (a *Admin) PauseQueue(ctx context.Context, queue string, options ...VerbOpt
 	return a.pauseQueue(ctx, VerbPauseQueue, queue, options)
 }
 
-// ResumeQueue ends a PauseQueue, and reports whether there was one. Errors: as those of PauseQueue.
+// ResumeQueue ends a PauseQueue, and reports whether there was one. Errors: as of PauseQueue.
 func (a *Admin) ResumeQueue(ctx context.Context, queue string, options ...VerbOption) (changed bool, err error) {
 	return a.pauseQueue(ctx, VerbResumeQueue, queue, options)
 }

@@ -83,9 +83,9 @@ func ByLabel(name string) BatchOption {
 // ByState lets only those instances share a call for whose state f returns the same. S may be any
 // type into which the state decodes: one with only the fields that f needs costs less. f runs once
 // per claim, outside of a slot, before the instance waits for others; it should do no I/O. If it
-// panics, or the state does not decode, the instance fails alone with that error. An instance whose
-// state is too large to come with its claim (several MiB) runs alone. So does one for which f takes
-// longer than a second, and what is claimed within ten seconds after that.
+// panics, or the state does not decode, the instance fails alone with that error. An instance
+// whose state is too large to come with its claim (several MiB) runs alone. So does one for which
+// f takes longer than a second, and every instance claimed within ten seconds after that.
 func ByState[S any](f func(S) string) BatchOption {
 	return func(b *batching) {
 		if f == nil {

@@ -221,8 +221,8 @@ func ExampleVisit_Await() {
 // uploaded is what an upload publishes of itself.
 type uploaded struct{ Parts, Of int }
 
-// A long step says how far it is. Whoever reads the instance decodes what was published last, while
-// the step still runs.
+// A long step says how far it is. A reader of the instance decodes the progress, while the step
+// still runs.
 func ExampleVisit_Publish() {
 	upload := fsm.Declare[int, fsm.None]("upload", fsm.Initial("send"))
 	m := hidden.Machine(upload.Define(fsm.Step("send", func(ctx context.Context, v *fsm.Visit[int, fsm.None]) (fsm.Outcome, error) {
@@ -363,7 +363,7 @@ func ExampleSpec_OnConflict() {
 	// spec: conflict: a policy without a correlation key: nothing can occupy it
 }
 
-// Each named effect has a key of its own, the same whenever the visit runs again.
+// Each named effect has its own key, the same whenever the visit runs again.
 func ExampleInfo_IdempotencyKey() {
 	first := hidden.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7})
 	again := hidden.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7, Attempt: 3})

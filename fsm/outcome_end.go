@@ -21,13 +21,14 @@ type EndOutcome[S any] struct {
 	added   []GraphNode
 }
 
-// Unless ends the instance only if no signal of these names waits in its inbox, besides those of
-// [Visit.Awaited]. Otherwise the instance goes on at the step to, with the stored state, as after a
-// Next: it consumes the signals of Awaited, and a new visit begins, which gets the waiting signals
-// in its own Awaited. So no such signal is lost: one that was sent before the end is seen, and one
-// that is sent after it gets ErrNoTarget. Both are decided under the lock of the instance's row.
-// Unless needs at least one signal and a step of the machine, which need not be in the To of the
-// running one: the way is seldom taken, and a forgotten arrow would show weeks later.
+// Unless ends the instance only if no signal of these names waits in its inbox, except the ones in
+// [Visit.Awaited]. Otherwise the instance goes on at the step to, with the stored state, as after
+// a Next: it consumes the signals of Awaited, and a new visit begins, which gets the waiting
+// signals in its own Awaited. So no such signal is lost: one that was sent before the end is seen,
+// and one that is sent after it gets ErrNoTarget. Both are decided under the lock of the
+// instance's row. Unless needs at least one signal and a step of the machine, which need not be in
+// the To of the running one: the way is seldom taken, and a forgotten arrow would show weeks
+// later.
 func (e *EndOutcome[S]) Unless(to string, signals ...AnySignal) *EndOutcome[S] {
 	e.unless, e.to, e.signals = true, to, signals
 	return e
