@@ -348,8 +348,8 @@ func TestPruneTombstonesOldestFirst(t *testing.T) {
 	require.Equal(t, store.Pruned{Tombstones: 10}, b.prune(p), "of the one that nobody is busy with")
 }
 
-// A sweep takes as many transactions as it needs. Each is a slice, which its caller may delay, bound
-// or refuse.
+// A sweep takes as many transactions as it needs. Each is a slice, which its caller may delay,
+// bound or refuse.
 func TestPruneIsGivenUpByTheClient(t *testing.T) {
 	b := newBench(t)
 	b.exec(`UPDATE gendurable.gen_durable SET status = 'done', finished_at = now() - interval '1 year' WHERE id = $1`, b.row("", ""))
