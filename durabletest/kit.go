@@ -104,8 +104,8 @@ const cleanupTimeout = 30 * time.Second
 //
 // The first test that needs it migrates a template database, whose name is gendurable_template_ and
 // a hash of the migrations; it stays on the server for later runs. All other databases are copies
-// of it. New drops databases that killed tests have left behind, once they are an hour old. It is
-// safe in parallel tests and packages.
+// of it. The first New of a process also drops databases that killed tests have left behind, if they
+// are an hour old. New is safe in parallel tests and packages.
 func New(t testing.TB, c Config) *Kit {
 	t.Helper()
 	kit, err := open(t, c)
@@ -130,7 +130,11 @@ func open(t testing.TB, c Config) (*Kit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a pool: %w", err)
 	}
-	t.Cleanup(pool.Close)
+	pools.Store(pool, true)
+	t.Cleanup(func() {
+		pools.Delete(pool)
+		pool.Close()
+	})
 	kit := &Kit{Pool: pool, schema: place.schema}
 	if err := kit.start(t, c); err != nil {
 		return nil, err

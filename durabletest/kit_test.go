@@ -532,7 +532,8 @@ func TestAKitSweepsTheDatabaseOfAKilledTest(t *testing.T) {
 	left := fmt.Sprintf("gendurable_test_%x_%s", time.Now().Add(-2*time.Hour).Unix(), strings.ToLower(rand.Text()))
 	_, err := pool.Exec(t.Context(), "CREATE DATABASE "+left)
 	require.NoError(t, err)
-	newKit(t)
+	// A process sweeps a server once for each schema.
+	durabletest.New(t, durabletest.Config{Machines: []fsm.Definition{parcels}, Schema: "swept"})
 	var there bool
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", left).Scan(&there))
 	require.False(t, there)

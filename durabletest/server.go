@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +28,11 @@ const (
 	hostVariable = "DATABASE_URL"
 )
 
-const insufficientPrivilege = "42501"
+// SQLSTATEs.
+const (
+	insufficientPrivilege = "42501"
+	noSuchDatabase        = "3D000"
+)
 
 // place is the database and the schema that a kit works in.
 type place struct {
@@ -87,16 +92,37 @@ func serverOf(ctx context.Context, c Config) (*pgxpool.Config, error) {
 
 func ownDatabase(t testing.TB, server *pgxpool.Config, schema string) (*place, error) {
 	t.Helper()
-	template, err := pgclone.Template(t.Context(), server, schema)
-	if err != nil {
-		return nil, err
-	}
-	name, err := pgclone.Create(t.Context(), server, template)
+	name, err := ownCopy(t.Context(), server, schema)
 	if err != nil {
 		return nil, err
 	}
 	atEnd(t, func(ctx context.Context) error { return pgclone.Drop(ctx, server, name) })
 	return &place{config: pgclone.In(server, name), schema: schema}, nil
+}
+
+// templates has the templates that this process has seen on its servers.
+var templates sync.Map
+
+// ownCopy copies the server's template, whose name it looks up once per process.
+func ownCopy(ctx context.Context, server *pgxpool.Config, schema string) (name string, err error) {
+	c := server.ConnConfig
+	key := fmt.Sprintf("%q %d %q %q", c.Host, c.Port, c.User, schema)
+	if template, ok := templates.Load(key); ok {
+		name, err = pgclone.Create(ctx, server, template.(string))
+		refused, ok := errors.AsType[*pgconn.PgError](err)
+		if !ok || refused.Code != noSuchDatabase {
+			return name, err
+		}
+	}
+	template, err := pgclone.Template(ctx, server, schema)
+	if err != nil {
+		return "", err
+	}
+	if err := measureRoom(ctx, server); err != nil {
+		return "", err
+	}
+	templates.Store(key, template)
+	return pgclone.Create(ctx, server, template)
 }
 
 func ownSchema(t testing.TB, server *pgxpool.Config) (*place, error) {
@@ -126,9 +152,8 @@ func quoted(name string) string { return pgx.Identifier{name}.Sanitize() }
 // connections by default, and go test runs a package per CPU.
 const (
 	openMost = 20
-	// idleMost is how many connections may stay open when they are idle; more are closed, so that
-	// others can open theirs.
-	idleMost = 8
+	// idleLeast is how many connections may stay open when they are idle, on a server of any size.
+	idleLeast = 8
 	// patience is how long a kit waits for a slot. Then it dials all the same, since it may hold the
 	// slots itself.
 	patience = 3 * time.Second
@@ -136,6 +161,25 @@ const (
 
 // slots has an entry for each open connection of the process's kits.
 var slots = make(chan struct{}, openMost)
+
+// idleMost is how many connections may stay open when they are idle; more are closed, so that
+// others can open theirs. A connection that is opened again costs more than what runs on it.
+var idleMost atomic.Int64
+
+func init() { idleMost.Store(idleLeast) }
+
+// measureRoom lets kits keep an eighth of the connections that their server allows.
+func measureRoom(ctx context.Context, server *pgxpool.Config) error {
+	var allowed int64
+	err := pgclone.OnKept(ctx, server, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SELECT current_setting('max_connections')::bigint").Scan(&allowed)
+	})
+	if err != nil {
+		return fmt.Errorf("read how many connections the server allows: %w", err)
+	}
+	idleMost.Store(min(max(allowed/8, idleLeast), openMost))
+	return nil
+}
 
 // thrifty bounds the connections of a pool.
 func thrifty(c *pgxpool.Config, most int32) {
@@ -152,21 +196,54 @@ func thrifty(c *pgxpool.Config, most int32) {
 	}
 	after := c.AfterRelease
 	c.AfterRelease = func(conn *pgx.Conn) bool {
-		return len(slots) <= idleMost && (after == nil || after(conn))
+		return waiting.Load() == 0 && int64(len(slots)) <= idleMost.Load() && (after == nil || after(conn))
 	}
 }
 
-// acquire waits for a slot, at most for patience, and returns a function that gives it back.
+// waiting counts the connections that wait for a slot. While one does, none that is released stays
+// open.
+var waiting atomic.Int64
+
+// pools has the pools of the process's kits.
+var pools sync.Map
+
+// acquire waits for a slot, at most for patience, and returns a function that gives it back. While
+// it waits, it closes connections that are idle in a kit's pool.
 func acquire(ctx context.Context) (release func()) {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+	release = sync.OnceFunc(func() { <-slots })
 	select {
 	case slots <- struct{}{}:
-		return sync.OnceFunc(func() { <-slots })
-	case <-timer.C:
-	case <-ctx.Done():
+		return release
+	default:
 	}
-	return func() {}
+	waiting.Add(1)
+	defer waiting.Add(-1)
+	timer, again := time.NewTimer(patience), time.NewTicker(patience/100)
+	defer timer.Stop()
+	defer again.Stop()
+	for {
+		evict(ctx)
+		select {
+		case slots <- struct{}{}:
+			return release
+		case <-again.C:
+		case <-timer.C:
+			return func() {}
+		case <-ctx.Done():
+			return func() {}
+		}
+	}
+}
+
+// evict closes the idle connections of one pool.
+func evict(ctx context.Context) {
+	pools.Range(func(pool, _ any) bool {
+		idle := pool.(*pgxpool.Pool).AcquireAllIdle(ctx)
+		for _, conn := range idle {
+			conn.Release() // AfterRelease does not keep it
+		}
+		return len(idle) == 0
+	})
 }
 
 // counted is a connection that gives its slot back when it is closed.

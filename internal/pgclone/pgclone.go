@@ -52,7 +52,7 @@ const copied = " STRATEGY file_copy"
 // Create copies a template into a database with a new name. A copy of "template1" is empty.
 func Create(ctx context.Context, server *pgxpool.Config, template string) (name string, err error) {
 	name = Name()
-	err = On(ctx, server, func(conn *pgx.Conn) error {
+	err = OnKept(ctx, server, func(conn *pgx.Conn) error {
 		var fsync bool
 		if err := conn.QueryRow(ctx, "SELECT current_setting('fsync')::bool").Scan(&fsync); err != nil {
 			return err
@@ -72,7 +72,7 @@ func Create(ctx context.Context, server *pgxpool.Config, template string) (name 
 
 // Drop drops a database, and ends its connections.
 func Drop(ctx context.Context, server *pgxpool.Config, name string) error {
-	return On(ctx, server, func(conn *pgx.Conn) error {
+	return OnKept(ctx, server, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted(name)+" WITH (FORCE)")
 		return err
 	})
