@@ -13,7 +13,7 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser)
 
 .DEFAULT_GOAL := help
-.PHONY: help test ci checks checks-static download tests-long tests-sizes tests-json tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
+.PHONY: help test ci checks checks-static download tests-long tests-json tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
 	sql explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy drift migration \
 	cli atlas node tools release-check clean FORCE
 
@@ -35,16 +35,28 @@ GOTEST := go test -json -vet=off
 
 test: bin/withpg bin/tier ## Know in minutes that the tree is sound: run each test in its short form (GENDURABLE_TEST_URL: on that server)
 	@bin/tier begin; trap 'bin/tier report' EXIT; \
-	$(STAGE) download go mod download; \
-	$(STAGE) compile sh -c 'go list -export -deps -test ./... >/dev/null && cd integration/hosts && go list -export -deps -test ./... >/dev/null'; \
-	$(STAGE) test bin/withpg $(GOTEST) -short -p 4 -parallel 8 -timeout 10m ./...; \
-	$(STAGE) hosts bin/withpg go -C integration/hosts test -json -vet=off -short -timeout 5m ./...
+	$(TOOLS)$(STAGE) download go mod download; \
+	$(STAGE) compile sh -c 'go list -export -deps -test $(TESTED) >/dev/null && cd integration/hosts && go list -export -deps -test ./... >/dev/null'; \
+	$(STAGE) test bin/withpg $(GOTEST) $(FORM) -p 4 -parallel 8 -timeout 15m $(TESTED); \
+	$(STAGE) hosts bin/withpg go -C integration/hosts test -json -vet=off $(FORM) -timeout 10m ./...
+
+FORM   := -short
+TESTED := ./...
+
+# With TIER=ci each test runs in its longer form, but those that make checks runs, so that make ci runs none twice.
+ifeq ($(TIER),ci)
+FORM   :=
+TESTED  = $(filter-out $(patsubst ./%,$(MODULE)/%,$(RACED) $(SOAK)),$(shell go list ./...))
+TOOLS   = $(STAGE) tools $(MAKE) --no-print-directory -j 4 tools; $(WITHOUT) 
+WITHOUT = command -v npm >/dev/null || echo "no Node: its tests are skipped"; \
+	PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || echo "no PgBouncer: its tests are skipped (make postgres installs it)";
+endif
 
 ci: ## Run what a change has to pass before it lands: COLD=1 with empty caches of Go
 	.ci/run
 
-# Nothing is checked twice: lint has the analyzers of go vet, and these tests are those that make test runs in a shorter form.
-checks: bin/withpg bin/tier ## Run what make ci runs after make test, on what is installed
+# Nothing is checked twice: lint has the analyzers of go vet.
+checks: bin/withpg bin/tier ## Run what make ci runs after make test TIER=ci, on what is installed
 	@bin/tier begin; trap 'bin/tier report' EXIT; \
 	$(STAGE) format $(MAKE) --no-print-directory check-format check-comments; \
 	$(STAGE) tools $(MAKE) --no-print-directory -j 4 tools; \
@@ -54,7 +66,7 @@ checks: bin/withpg bin/tier ## Run what make ci runs after make test, on what is
 
 # Tests mostly wait, the linter computes: side by side they take little longer than one of them.
 tests-long: tests-race
-	@$(MAKE) --no-print-directory -j 1 tests-sizes tests-json tests-modules
+	@$(MAKE) --no-print-directory -j 1 tests-json tests-modules
 
 checks-static: bin/tier
 	@for check in check-tidy check-generated drift lint; do $(STAGE) $$check $(MAKE) --no-print-directory -j 1 $$check || exit 1; done
@@ -67,11 +79,6 @@ tests-race: bin/withpg bin/tier ## Run the tests of the packages where goroutine
 
 MODULE := github.com/gendurable/gendurable
 
-tests-sizes: bin/withpg bin/tier $(NODE_PACKAGES) bin/atlas ## Run the tests that make test has in a shorter form, in that of make ci
-	@command -v npm >/dev/null || echo "no Node: its tests are skipped"
-	@PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || echo "no PgBouncer: its tests are skipped (make postgres installs it)"
-	@$(STAGE) sizes bin/withpg $(GOTEST) -p 4 -parallel 8 -timeout 15m $$(bin/tier sized $(SOAK) $(patsubst ./%,$(MODULE)/%,$(RACED)))
-
 # Go 1.27 makes this the library's own encoding/json. Older toolchains, and those from which the experiment is gone, do not know its name.
 tests-json: bin/tier ## Run the tests of what encodes and decodes on the second version of encoding/json
 	@if GOEXPERIMENT=jsonv2 go list encoding/json/v2 >/dev/null 2>&1; then \
@@ -79,14 +86,14 @@ tests-json: bin/tier ## Run the tests of what encodes and decodes on the second 
 	else echo "this toolchain has no GOEXPERIMENT=jsonv2: its stage is skipped"; fi
 
 # The soak's fourteen processes have the machine to themselves, so that its faults meet processes that work, not such as wait for a processor.
-SOAK := $(MODULE)/integration/soak
+SOAK := ./integration/soak
 
 tests-alone: bin/withpg bin/tier ## Run the tests that have the machine to themselves
 	@$(STAGE) alone bin/withpg $(GOTEST) -timeout 15m $(SOAK)
 
 tests-modules: bin/withpg bin/tier $(NODE_PACKAGES) ## Run the tests of the modules beside the library
 	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium: its tests are skipped (make chromium installs it)"
-	@for module in integration/hosts integration/clients telemetry integration/browser; do \
+	@for module in integration/clients telemetry integration/browser; do \
 		$(STAGE) $$module bin/withpg go -C $$module test -json -vet=off -timeout 10m ./... || exit 1; done
 
 tools: bin/atlas bin/golangci-lint node download ## Build the tools of make ci, and download what its tests need

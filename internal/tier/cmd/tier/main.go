@@ -3,8 +3,6 @@
 //	tier begin                   forget what earlier stages took
 //	tier stage name command…     run a command as a stage; what go test -json prints is condensed
 //	tier report                  print what the stages took, and the ten slowest packages and tests
-//	tier sized packages…         print the arguments of go test for the tests of all other packages
-//	                             that make ci runs in another form than make test
 //	tier proof part command…     run a part of make proof, and write its row of docs/proof.md
 //	tier proven                  fail unless every row of docs/proof.md is of this code
 //	tier beside n command…       run a command beside n busy loops
@@ -32,7 +30,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: tier begin | stage name command… | report | sized packages… | proof part command… | proven | beside n command…")
+var errUsage = errors.New("usage: tier begin | stage name command… | report | proof part command… | proven | beside n command…")
 
 func run(arguments []string) error {
 	if len(arguments) == 0 {
@@ -46,8 +44,6 @@ func run(arguments []string) error {
 		return stage(os.Getenv("TIER_LOG"), rest[0], rest[1:])
 	case verb == "report" && len(rest) == 0:
 		return report(os.Stdout, os.Getenv("TIER_LOG"))
-	case verb == "sized":
-		return sized(os.Stdout, rest)
 	case verb == "proof" && len(rest) > 1:
 		return proof(rest[0], rest[1:])
 	case verb == spin && len(rest) == 0:

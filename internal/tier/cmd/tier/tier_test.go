@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -181,35 +180,4 @@ func TestUsage(t *testing.T) {
 		require.ErrorIs(t, run(arguments), errUsage, arguments)
 	}
 	require.ErrorContains(t, run([]string{"beside", "none", "true"}), "number")
-}
-
-// What reaches a call of package tier through functions, methods and variables has another form in
-// make ci. A package whose TestMain asks has it in all its tests.
-func TestTestsThatAsk(t *testing.T) {
-	t.Parallel()
-	of := func(source string) []string {
-		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "a_test.go"), []byte("package a\n"+source), 0o600))
-		tests, err := testsThatAsk(dir, []string{"a_test.go"})
-		require.NoError(t, err)
-		slices.Sort(tests)
-		return tests
-	}
-	const imported = "import \"github.com/gendurable/gendurable/internal/tier\"\n"
-	require.Equal(t, []string{"FuzzByMethod", "TestByFunction", "TestByVariable", "TestShort", "TestStraight"}, of(imported+`
-		type rig struct{}
-		var many = tier.Pick(1, 2, 3)
-		func some() int { return tier.Pick(1, 2, 3) }
-		func more() int { return some() }
-		func (rig) size() int { return some() }
-		func helper() {}
-		func TestStraight(t *testing.T) { tier.Needs(t, tier.CI) }
-		func TestByFunction(t *testing.T) { more() }
-		func TestByVariable(t *testing.T) { _ = many }
-		func FuzzByMethod(f *testing.F) { (&rig{}).size() }
-		func TestShort(t *testing.T) { if testing.Short() { t.Skip() } }
-		func TestAlike(t *testing.T) { helper() }
-		func NoTest() { some() }`))
-	require.Empty(t, of(`var tier other; func TestAlike(t *testing.T) { tier.Pick(1, 2, 3) }`), "another tier")
-	require.Equal(t, []string{"TestA"}, of(imported+`func TestMain(m *testing.M) { tier.Current() }; func TestA(t *testing.T) {}`))
 }
