@@ -45,7 +45,8 @@ func run(arguments []string) (int, error) {
 	install := flags.Bool("install", false, "install Postgres and PgBouncer, as root by apt-get")
 	fetch := flags.Int("fetch", 0, "put the binaries of this `major` version of Postgres into the directory that follows")
 	fsync := flags.Bool("fsync", false, "survive crashes, as in production (slower)")
-	options := []pgdev.Option{pgdev.WithSetting("max_connections", "400")}
+	// Each test has a database, and autovacuum would begin a process for each once a minute.
+	options := []pgdev.Option{pgdev.WithSetting("max_connections", "400"), pgdev.WithSetting("autovacuum_naptime", "5min")}
 	flags.Func("set", "server parameter as `name=value`, repeatable", func(setting string) error {
 		name, value, ok := strings.Cut(setting, "=")
 		if !ok {
