@@ -113,17 +113,19 @@ func (p *process) upstream(ctx context.Context, claims []*step.Claim) {
 }
 
 // loadUpstream reads the results for which the node has waited, if they did not come with its
-// claim.
+// claim. They come with its first visit only. A later one at its first step, as after a Rewind, reads
+// them here.
 func (x *execution) loadUpstream(ctx context.Context) error {
 	c := x.f.claim
-	if !c.Unfed() {
+	unfed := func() bool { return c.Unfed() || c.Node != "" && c.Step == x.m.Initial && c.Upstream == nil }
+	if !unfed() {
 		return nil
 	}
 	most := x.config.Env.Limits.ChildrenBytes
 	err := x.patiently(ctx, "read what a node has waited for", func(ctx context.Context) error {
 		return x.db.Feed(ctx, []*step.Claim{c}, most)
 	})
-	if err == nil && c.Unfed() {
+	if err == nil && unfed() {
 		err = fmt.Errorf("what the node has waited for: over %d bytes together (Limits.ChildrenBytes): %w", most, fsm.ErrTooLarge)
 	}
 	return err
