@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
@@ -131,10 +132,17 @@ func (x *execution) loadUpstream(ctx context.Context) error {
 	return err
 }
 
+// portionWait bounds the wait of a portion of a stream for locked rows, in a slot.
+const portionWait = 20 * time.Millisecond
+
 // portion asks which children a stream shows this visit. It asks also if the step reads the
 // children itself, since they count as shown.
 func (x *execution) portion(ctx context.Context) error {
-	return x.show(ctx, x.db.Portion)
+	wait, o := portionWait, &x.flights.outside
+	if o.knows(-x.f.claim.ID) && x.crowd(streamCosts) { // it gives way at once
+		wait = time.Millisecond
+	}
+	return x.show(ctx, func(ctx context.Context, c *step.Claim) (store.Portion, error) { return x.db.Portion(ctx, c, wait) })
 }
 
 // show shows the visit what of says that it is shown of a stream. If somebody holds a child of the
@@ -154,6 +162,7 @@ func (x *execution) show(ctx context.Context, of func(context.Context, *step.Cla
 	if x.hindered != nil {
 		return x.hindered.safe
 	}
+	x.flights.outside.forget(-c.ID)
 	if !p.Held {
 		x.f.cancel(fsm.ErrLeaseLost)
 		return fsm.ErrLeaseLost

@@ -327,7 +327,7 @@ var measures = []measured{
 		return entries
 	}},
 	{"read a portion", 20, 30, "gen_durable_parent gen_durable_pkey", func(e explained, c any) int {
-		got, err := e.Portion(e.t.Context(), c.(*step.Claim))
+		got, err := e.Portion(e.t.Context(), c.(*step.Claim), brief)
 		require.NoError(e.t, err)
 		require.True(e.t, got.Stream)
 		return len(got.IDs)
