@@ -96,3 +96,65 @@ func TestARewoundStreamGoesOn(t *testing.T) {
 		})
 	}
 }
+
+// A node that is rewound to its first step has what it has waited for, as at its first visit.
+// Whatever it has joined since makes no reason to skip it.
+func TestARewoundNodeHasItsUpstream(t *testing.T) {
+	t.Parallel()
+	root, source, sink, piece := fsm.Declare[int, int]("rewound"), fsm.Declare[int, int]("rewound.source"),
+		fsm.Declare[int, int]("rewound.sink"), fsm.Declare[int, int]("rewound.piece")
+	job := func(_ context.Context, n int) (int, error) {
+		if n < 0 {
+			return 0, fsm.Permanent(errors.New("bad"))
+		}
+		return n, nil
+	}
+	var given []int
+	kit := durabletest.New(t, durabletest.Config{Machines: []fsm.Definition{
+		root.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) {
+			return v.ScheduleGraph("end", 0, fsm.Node("good", source.New(7)), fsm.Node("bad", source.New(-1)),
+				fsm.Node("sink", sink.New(0)).After("good").AfterEnd("bad")), nil
+		}), fsm.Step("end", func(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) { return v.Done(0), nil })),
+		source.Job(job), piece.Job(job),
+		sink.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) {
+			n, err := source.Upstream(v, "good")
+			if err != nil {
+				return nil, err
+			}
+			if bad, waited := v.Upstream("bad"); !waited || bad.Status != fsm.StatusFailed {
+				return nil, errors.New("it has not waited for bad")
+			}
+			given = append(given, n)
+			return v.ScheduleChildren("joined", n, piece.New(-1)), nil // a child that fails is none that it waits for
+		}), fsm.Step("joined", func(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) {
+			return v.Await("end", v.State, letterOfPages), nil
+		}), fsm.Step("end", func(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) {
+			if _, waited := v.Upstream("good"); waited {
+				return nil, errors.New("a later step has it, too")
+			}
+			return v.Done(v.State), nil
+		})),
+	}})
+	id, err := kit.Engine.Insert(t.Context(), root.New(0))
+	require.NoError(t, err)
+	durabletest.RequireDrain(t, kit)
+	graph, err := kit.Engine.Graph(t.Context(), id)
+	require.NoError(t, err)
+	for _, n := range graph.Nodes {
+		if n.Name != "sink" {
+			continue
+		}
+		require.Equal(t, fsm.StatusAwaitingSignal, n.Status)
+		_, err = kit.Engine.Admin().Rewind(t.Context(), n.ID, "start", fsm.Change{})
+		require.NoError(t, err)
+		durabletest.RequireDrain(t, kit)
+		_, err = kit.Engine.Signal(t.Context(), n.ID, letterOfPages.With(""))
+		require.NoError(t, err)
+		durabletest.RequireDrain(t, kit)
+		got, err := sink.Get(t.Context(), kit.Engine, n.ID)
+		require.NoError(t, err)
+		require.Equal(t, fsm.StatusDone, got.Status, got.LastError)
+		require.Equal(t, 7, got.Result)
+	}
+	require.Equal(t, []int{7, 7}, given)
+}

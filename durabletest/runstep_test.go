@@ -2,6 +2,7 @@ package durabletest_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -165,3 +166,41 @@ func TestRunStepOfAnOlderVersion(t *testing.T) {
 	_, err = durabletest.RunStep(t.Context(), d, "pay", durabletest.Visit{From: 1, State: older{5}})
 	require.ErrorContains(t, err, `no migration from version 1 at step "pay"`)
 }
+
+// cents encodes itself by a method of its pointer, as many types do.
+type cents struct{ n int }
+
+func (c *cents) MarshalJSON() ([]byte, error) { return json.Marshal(c.n) }
+
+func (c *cents) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, &c.n) }
+
+// What a value's pointer encodes comes to the step, and back: states, results of children, signals.
+func TestRunStepKeepsWhatPointersEncode(t *testing.T) {
+	t.Parallel()
+	type purse struct{ In cents }
+	m, child, coin := fsm.Declare[purse, cents]("purse"), fsm.Declare[int, cents]("purse.child"), fsm.DeclareSignal[cents]("coin")
+	d := m.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[purse, cents]) (fsm.Outcome, error) {
+		sum := v.State.In.n
+		for _, c := range child.Children(v) {
+			got, err := c.Result()
+			if err != nil {
+				return nil, err
+			}
+			sum += got.n
+		}
+		paid, _, err := coin.First(v)
+		return v.Done(cents{sum + paid.n}), err
+	}))
+	for _, codec := range []fsm.Codec{nil, plainJSON{}} {
+		out, err := durabletest.RunStep(t.Context(), d, "start", durabletest.Visit{State: purse{cents{1}}, Codec: codec,
+			Children: []durabletest.Child{durabletest.DoneChild(child, 0, cents{20})}, Awaited: []fsm.Message{coin.With(cents{300})}})
+		require.NoError(t, err)
+		require.JSONEq(t, "321", string(out.Result))
+	}
+}
+
+// plainJSON is a codec of a host, which encodes what it gets.
+type plainJSON struct{}
+
+func (plainJSON) Encode(v any) (json.RawMessage, error)       { return json.Marshal(v) }
+func (plainJSON) Decode(text json.RawMessage, into any) error { return json.Unmarshal(text, into) }

@@ -203,7 +203,7 @@ func quorums(g *step.Graph, nodes []GraphNode, what string) error {
 }
 
 // Upstream returns the node of this name that this node has waited for, as it has ended. It reports
-// false if this node has not waited for it. Only a node's first visit has its upstream; pass on in
+// false if this node has not waited for it. Only a node's first step has its upstream; pass on in
 // the state what later steps need. [Machine.Upstream] returns the result typed.
 func (v *Visit[S, R]) Upstream(node string) (Child[json.RawMessage], bool) {
 	return upstream[json.RawMessage](v, node, nil)

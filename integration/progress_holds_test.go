@@ -16,6 +16,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // holds are what somebody may hold, beside the bystanders.
@@ -48,11 +49,16 @@ var holds = []hold{
 
 	{name: "the parent of more that end than may wait without a slot", slots: 20, begin: func(s *stage) {
 		family(1100, `priority = 0`)(s)
-		s.work()
-		// They come before the bystanders, and are many. So all of them have had a turn first.
-		eventually(s.T, func() bool {
-			return query[int](s.T, s.pool, `SELECT count(*) FROM gendurable.gen_durable WHERE depth = 1 AND status = 'runnable' AND claim_token = 0`) == 0
-		}, "no turn")
+		s.allInTurn()
+	}},
+	{name: "more parents than may wait without a slot, each of one that ends", slots: 20, begin: func(s *stage) {
+		crowdOf(s, crowdSize(), "status, round, children_pending", "'awaiting_children', 1, 1", "parent_round", "1", "parent_id IS NULL")
+		s.allInTurn()
+	}},
+	{name: "children of more streams than may wait without a slot", slots: 20, begin: func(s *stage) {
+		crowdOf(s, crowdSize(), "round, stream_most, join_round, join_size, join_done, wake_ended", "-1, 10, 1, 1, 1, 1",
+			"parent_round, status, finished_at, joined, stream_nth", "-1, 'done', now(), gen_random_uuid(), 1", "parent_id IS NOT NULL")
+		s.allInTurn()
 	}},
 	{name: "children of as many streams as there are slots", slots: 3, begin: streams(3)},
 	{name: "streams that go on, more than there are slots", slots: 2, begin: func(s *stage) {
@@ -374,6 +380,31 @@ func family(children int, shape string) func(*stage) {
 		s.hold(parent)
 		s.held = []fsm.ID{parent}
 	}
+}
+
+// crowdSize is the number of parents in a crowd: above that from which children give way, and in
+// proof above the room for held outcomes.
+func crowdSize() int { return tier.Pick(700, 1100, 11_000) }
+
+// crowdOf inserts parents of one child each, by SQL, and holds the rows that fulfil a condition.
+func crowdOf(s *stage, n int, parents, are, children, areToo, holds string) {
+	execute(s.T, s.pool, `WITH p AS (INSERT INTO gendurable.gen_durable (fsm, fsm_version, step, state, visit, `+parents+`)
+			SELECT 'errand', 1, 'end', '{}', 1, `+are+` FROM generate_series(1, $1) RETURNING id)
+		INSERT INTO gendurable.gen_durable (fsm, fsm_version, step, state, depth, parent_id, `+children+`)
+		SELECT 'errand', 1, 'start', '{}', 1, id, `+areToo+` FROM p`, n)
+	s.held = append(s.held, query[[]fsm.ID](s.T, s.pool, `SELECT array_agg(id) FROM gendurable.gen_durable WHERE parent_id IS NULL`)...)
+	s.within(`SELECT FROM gendurable.gen_durable WHERE ` + holds + ` FOR NO KEY UPDATE`)
+}
+
+// allInTurn waits until each runnable instance has had a turn: a large crowd comes before the
+// bystanders.
+func (s *stage) allInTurn() {
+	s.Helper()
+	s.work()
+	eventually(s.T, func() bool {
+		return query[int](s.T, s.pool, `SELECT count(*) FROM gendurable.gen_durable WHERE status = 'runnable' AND claim_token = 0
+			AND correlation_key IS NULL`) == 0
+	}, "no turn")
 }
 
 // streams inserts parents that are to be shown the end of a child of their stream, by SQL, and

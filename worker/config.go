@@ -102,8 +102,9 @@ type backend interface {
 	Inbox(ctx context.Context, id, after int64) (page []step.Signal, more bool, err error)
 	Publish(ctx context.Context, worker string, id, token int64, progress []byte) (held bool, err error)
 	Round(ctx context.Context, parent, round int64) (page []step.Child, behind []int64, err error)
-	Portion(ctx context.Context, c *step.Claim) (store.Portion, error)
+	Portion(ctx context.Context, c *step.Claim, wait time.Duration) (store.Portion, error)
 	Shorten(ctx context.Context, c *step.Claim, to []int64) (store.Portion, error)
+	EndIsFree(ctx context.Context, c *step.Claim) (bool, error)
 	Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error)
 	Feed(ctx context.Context, claims []*step.Claim, most int) error
 }

@@ -1,9 +1,11 @@
 package worker
 
 import (
+	"context"
 	"sync"
 	"time"
 
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -13,19 +15,35 @@ const (
 	scouts        = 8
 	crowdPatience = 250 * time.Millisecond
 
-	// A child that does not begin, since too many siblings wait for its parent, comes again after as
-	// long as they have waited, within these bounds.
+	// A step that does not begin, since another transaction holds a row of its end, comes again after
+	// a pause within these bounds: the pause grows with the wait of its siblings. All such steps come
+	// one after the other, so that any number of them leaves most of the slots to others.
 	crowdLeast = time.Second
 	crowdMost  = 30 * time.Second
+	turnEach   = 10 * time.Millisecond
+	// looks is how often a child looks for its parent that was not found held before.
+	looks = 3
+	// seenMost bounds the held parents and streams that a process knows.
+	seenMost = 10_000
+
+	// A crowd lasts for crowdLasts after the last step that gave way. So none of many waits outside
+	// because its turn comes when others have just left.
+	crowdLasts = 5 * time.Second
+	// A stream that waits outside comes to a slot again and again, to look. So a crowd of streams is
+	// smaller by this factor.
+	streamCosts = 10
 )
 
 // crowds knows the parents for whose rows ends of children wait: see held.
 //
-// Somebody may hold a parent of any number of children. Each child that ends waits for it outside
-// of the slots, where there is room for heldMost, and beyond that in its slot: then the queue would
-// stop. So once half of that room is taken, no other child of such a parent begins. It goes back as
-// by an Again, which changes no row but its own, and the queue goes on behind it. The other half is
-// for those that run at that time.
+// A transaction may hold a parent of any number of children, or any number of parents. A child that
+// ends waits for its parent outside of the slots, which have room for heldMost, and beyond that in
+// its slot: then the queue would stop. So once crowdedFrom children wait, no other child of such a
+// parent begins. A child of another parent begins once the worker has seen its parent free, and the
+// nodes behind it. Else it goes back as by an Again, which changes no row but its own, and the queue
+// goes on behind it. A step goes back likewise if the portion of its stream is held. The rest of the
+// room is for rows that are locked while a step runs, one for each slot at a time. An outcome beyond
+// it keeps its slot: the engine does not drop it, since its step has run.
 //
 // The ends that wait cost little more than one of them does. Once the row has been held for
 // crowdPatience, only scouts of them try, one after the other since any of them may have a row of
@@ -103,13 +121,47 @@ func (cs *crowds) waited(parent int64, now time.Duration) time.Duration {
 
 // crowded returns the outcome of a child that does not begin; nil: it may.
 func (x *execution) crowded() *step.Commit {
-	parent := x.f.claim.Parent
-	if parent == 0 || x.flights.outside.held.Load() < x.flights.outside.heldMost/2 {
+	c := x.f.claim
+	if c.Parent == 0 || !x.crowd(1) {
 		return nil
 	}
-	waited := x.commits.held.crowds.waited(parent, x.since())
-	if waited == 0 {
+	waited := x.commits.held.crowds.waited(c.Parent, x.since())
+	if waited == 0 && x.free() {
 		return nil
 	}
-	return &step.Commit{Kind: step.Again, Unbegun: true, Delay: min(max(waited, crowdLeast), crowdMost)}
+	return x.givesWay(c.Parent, waited)
+}
+
+// crowd reports whether there is a crowd, if each of its members costs as much as so many children.
+func (x *execution) crowd(costs int64) bool {
+	o := &x.flights.outside
+	return o.crowded(x.since(), max(1, o.crowdedFrom/costs))
+}
+
+// free reports whether the rows that the end of a child needs are free, as far as the database
+// tells. The commit meets later locks. The worker looks again at a parent that it has not found held
+// before, since siblings lock it for a moment.
+func (x *execution) free() bool {
+	o, c := &x.flights.outside, x.f.claim
+	ctx, cancel := context.WithTimeout(x.f.ctx, statementTimeout)
+	defer cancel()
+	for n := 1; ; n++ {
+		free, err := x.db.EndIsFree(ctx, c)
+		switch {
+		case err != nil:
+			x.trouble("look whether a parent is free", err)
+			return true
+		case free:
+			o.forget(c.Parent)
+			return true
+		case o.knows(c.Parent) || n == looks || !pace.Sleep(ctx, pace.Backoff(n, heldLeast, heldLate)):
+			return false
+		}
+	}
+}
+
+// givesWay returns the outcome of a step that does not begin. Its siblings have waited for so long.
+func (x *execution) givesWay(what int64, waited time.Duration) *step.Commit {
+	pause := min(max(waited, crowdLeast), crowdMost)
+	return &step.Commit{Kind: step.Again, Unbegun: true, Delay: x.flights.outside.turn(what, x.since(), pause)}
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -55,23 +56,19 @@ func TestEndsThatWaitForOneParentCostLittle(t *testing.T) {
 	})
 }
 
-// Children of a held parent that begin when half of the room is taken go back, and leave the slots
+// Children of a held parent that begin when there is a crowd go back, and leave the slots
 // to others. Each comes again until its parent is free.
 func TestChildrenOfAHeldParentGiveWay(t *testing.T) {
 	play(t, 5, func(t *testing.T, s *scene) {
 		parent, children := family(s, 300)
 		p := s.player()
-		p.flights.outside.heldMost = 100
+		p.flights.outside.heldMost, p.flights.outside.crowdedFrom = 100, 50
 		p.Start()
 		s.pass(10 * time.Second)
 		held := p.Activity().Queues[0].Held
 		require.GreaterOrEqual(t, held, 50)
 		require.Less(t, held, 100, "the room is full")
-		for range 20 {
-			other := s.db.insert()
-			p.Nudge("q")
-			s.until(time.Second, func() bool { return s.db.look(other.ID).terminal() }, "the queue has stopped")
-		}
+		othersGoOn(s, p)
 		s.hold(time.Time{}, parent)
 		s.ended(crowdMost + time.Minute)
 		for _, id := range children {
@@ -94,7 +91,7 @@ func TestAChildThatGivesWayHasNotBegun(t *testing.T) {
 		s.config.Hooks = []Hooks{{Stale: func(context.Context, StaleEvent) { t.Error("nothing of it was lost") }}}
 		s.run = takes(100 * time.Millisecond)
 		p := s.player()
-		p.flights.outside.heldMost = 2
+		p.flights.outside.heldMost, p.flights.outside.crowdedFrom = 2, 1
 		s.hold(forever(), parent.ID)
 		p.Start()
 		gaveWay := func() (some []int64) {
@@ -105,7 +102,7 @@ func TestAChildThatGivesWayHasNotBegun(t *testing.T) {
 			}
 			return some
 		}
-		s.until(time.Minute, func() bool { return len(gaveWay()) > 0 }, "the room for held ends is half full")
+		s.until(time.Minute, func() bool { return len(gaveWay()) > 0 }, "there is a crowd")
 		s.change(func(w *weather) {
 			w.answers = func(verb, _ string) answer {
 				if verb == "commit" {
@@ -128,4 +125,97 @@ func TestAChildThatGivesWayHasNotBegun(t *testing.T) {
 			require.True(t, s.db.look(id).begun)
 		}
 	})
+}
+
+// However many parents are held, each with one child, their children leave the slots to others, and
+// as few try at a time as room is for. None runs twice.
+func TestChildrenOfManyHeldParentsGiveWay(t *testing.T) {
+	const crowd, n = 50, 1000
+	for _, slots := range []int{1, 5} {
+		t.Run(fmt.Sprint(slots, " slots"), func(t *testing.T) {
+			play(t, slots, func(t *testing.T, s *scene) {
+				var parents, children []int64
+				for range n {
+					parent, child := family(s, 1)
+					parents, children = append(parents, parent), append(children, child...)
+				}
+				p := s.player()
+				p.flights.outside.crowdedFrom = crowd
+				p.Start()
+				s.pass(30 * time.Second) // all have had a turn
+				othersGoOn(s, p)
+				held := p.Activity().Queues[0].Held
+				require.GreaterOrEqual(t, held, crowd)
+				require.LessOrEqual(t, held, crowd+(1+committingEach)*slots, "those that had begun by then")
+				s.hold(time.Time{}, parents...)
+				s.ended(n*turnEach + crowdMost + time.Minute)
+				for _, id := range children {
+					require.Len(t, s.witness.runs(id), 1)
+				}
+				require.Zero(t, p.flights.outside.held.Load()+p.flights.outside.bytes.Load())
+			})
+		})
+	}
+}
+
+// Parents whose streams have held children give way, too: they look again later, and the few that
+// waited outside as well.
+func TestStreamsOfManyHeldChildrenGiveWay(t *testing.T) {
+	const crowd, n = 50, 1000
+	play(t, 3, func(t *testing.T, s *scene) {
+		s.onDemand = true
+		var parents, children []int64
+		for range n {
+			parent := s.db.insert(func(r *row) { r.Round = -1 }).ID
+			child := s.db.insert(child(parent), func(r *row) { r.status, r.held = fsm.StatusDone, forever() }).ID
+			parents, children = append(parents, parent), append(children, child)
+		}
+		p := s.player()
+		p.flights.outside.crowdedFrom = crowd
+		p.Start()
+		s.pass(time.Minute)
+		for _, id := range parents {
+			require.Empty(t, s.witness.runs(id))
+		}
+		othersGoOn(s, p)
+		require.LessOrEqual(t, p.Activity().Queues[0].Held, crowd/streamCosts+3)
+		s.hold(time.Time{}, children...)
+		s.ended(n*turnEach + crowdMost + time.Minute)
+		for _, id := range parents {
+			require.Len(t, s.witness.runs(id), 1)
+		}
+	})
+}
+
+// A look whether a parent is free that fails keeps no child from its step.
+func TestALookForTheParentThatFailsKeepsNobody(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		parent, _ := family(s, 1)
+		p := s.player()
+		p.flights.outside.crowdedFrom = 1
+		p.Start()
+		s.until(time.Minute, func() bool { return p.flights.outside.crowded(p.since(), 1) }, "there is a crowd")
+		s.change(func(w *weather) {
+			w.instead = func(verb, _ string, _ []int64) error {
+				if verb == "end is free" {
+					return refusal("42501")
+				}
+				return nil
+			}
+		})
+		other := s.db.insert(child(s.db.insert(func(r *row) { r.status, r.pending = fsm.StatusAwaitingChildren, 1 }).ID))
+		p.Nudge("q")
+		s.until(time.Second, func() bool { return s.db.look(other.ID).terminal() }, "a look that fails keeps it")
+		s.hold(time.Time{}, parent)
+		s.ended(time.Minute)
+	})
+}
+
+// othersGoOn requires that others of the queue end soon.
+func othersGoOn(s *scene, p *player) {
+	for range 20 {
+		other := s.db.insert()
+		p.Nudge("q")
+		s.until(2*time.Second, func() bool { return s.db.look(other.ID).terminal() }, "the queue has stopped")
+	}
 }

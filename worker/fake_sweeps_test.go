@@ -266,8 +266,28 @@ func (db *fake) Round(ctx context.Context, parent, _ int64) (_ []step.Child, beh
 	return nil, behind, err
 }
 
-func (*fake) Portion(context.Context, *step.Claim) (store.Portion, error) {
-	panic("no test streams")
+// Portion shows a stream all at once, if none of its children is locked.
+func (db *fake) Portion(ctx context.Context, c *step.Claim, wait time.Duration) (out store.Portion, err error) {
+	err = db.send(ctx, "portion", fmt.Sprint(c.ID), func() error {
+		for _, r := range db.rows {
+			if r.Parent == c.ID && r.held.After(time.Now().Add(wait)) {
+				return refusal("55P03")
+			}
+		}
+		out = store.Portion{Held: true, Stream: true}
+		return nil
+	})
+	return out, err
+}
+
+// EndIsFree knows no rows that wait for nodes.
+func (db *fake) EndIsFree(ctx context.Context, c *step.Claim) (free bool, err error) {
+	err = db.send(ctx, "end is free", fmt.Sprint(c.ID), func() error {
+		p := db.rows[c.Parent]
+		free = p == nil || !p.locked()
+		return nil
+	})
+	return free, err
 }
 
 func (*fake) Shorten(context.Context, *step.Claim, []int64) (store.Portion, error) {

@@ -22,7 +22,7 @@ type flights struct {
 }
 
 func newFlights(p *process, keys *keyring) *flights {
-	return &flights{process: p, keys: keys, byID: map[int64]*flight{}, outside: outside{heldMost: heldMost}}
+	return &flights{process: p, keys: keys, byID: map[int64]*flight{}, outside: newOutside()}
 }
 
 // launch makes flights of the claims that a claim statement brought. Their leases count from sent,

@@ -15,9 +15,11 @@ const (
 	leaveAfter = 50 * time.Millisecond
 
 	// heldLeast is the pause before the next try of an outcome whose row somebody has locked. It
-	// doubles up to heldLate. A try does not wait, and shares a batch.
+	// doubles up to heldLate, or, where more of them wait than heldLate is for, heldEach for each. A
+	// try does not wait, and shares a batch.
 	heldLeast = 5 * time.Millisecond
 	heldLate  = 500 * time.Millisecond
+	heldEach  = heldLate / 1000
 	// illLate is the longest pause after another failure.
 	illLate = 5 * time.Second
 
@@ -90,7 +92,9 @@ func (p *pending) tries() int {
 
 // add takes outcomes that could not be committed for now.
 func (h *held) add(batch []*pending, by hinderer) {
-	late := heldLate
+	h.mu.Lock()
+	late := max(heldLate, heldEach*time.Duration(len(h.waiting)))
+	h.mu.Unlock()
 	if by == byItself {
 		late = illLate
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
@@ -113,26 +114,35 @@ func (p *process) upstream(ctx context.Context, claims []*step.Claim) {
 }
 
 // loadUpstream reads the results for which the node has waited, if they did not come with its
-// claim.
+// claim. They come with its first visit only. A later one at its first step, as after a Rewind, reads
+// them here.
 func (x *execution) loadUpstream(ctx context.Context) error {
 	c := x.f.claim
-	if !c.Unfed() {
+	unfed := func() bool { return c.Unfed() || c.Node != "" && c.Step == x.m.Initial && c.Upstream == nil }
+	if !unfed() {
 		return nil
 	}
 	most := x.config.Env.Limits.ChildrenBytes
 	err := x.patiently(ctx, "read what a node has waited for", func(ctx context.Context) error {
 		return x.db.Feed(ctx, []*step.Claim{c}, most)
 	})
-	if err == nil && c.Unfed() {
+	if err == nil && unfed() {
 		err = fmt.Errorf("what the node has waited for: over %d bytes together (Limits.ChildrenBytes): %w", most, fsm.ErrTooLarge)
 	}
 	return err
 }
 
+// portionWait bounds the wait of a portion of a stream for locked rows, in a slot.
+const portionWait = 20 * time.Millisecond
+
 // portion asks which children a stream shows this visit. It asks also if the step reads the
 // children itself, since they count as shown.
 func (x *execution) portion(ctx context.Context) error {
-	return x.show(ctx, x.db.Portion)
+	wait, o := portionWait, &x.flights.outside
+	if o.knows(-x.f.claim.ID) && x.crowd(streamCosts) { // it gives way at once
+		wait = time.Millisecond
+	}
+	return x.show(ctx, func(ctx context.Context, c *step.Claim) (store.Portion, error) { return x.db.Portion(ctx, c, wait) })
 }
 
 // show shows the visit what of says that it is shown of a stream. If somebody holds a child of the
@@ -152,6 +162,7 @@ func (x *execution) show(ctx context.Context, of func(context.Context, *step.Cla
 	if x.hindered != nil {
 		return x.hindered.safe
 	}
+	x.flights.outside.forget(-c.ID)
 	if !p.Held {
 		x.f.cancel(fsm.ErrLeaseLost)
 		return fsm.ErrLeaseLost

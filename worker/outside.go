@@ -1,7 +1,10 @@
 package worker
 
 import (
+	"maps"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/gendurable/gendurable/internal/step"
 )
@@ -24,8 +27,10 @@ const (
 	committingMost = 1000
 	// heldMost bounds the outcomes of a process that have no slot and are held up: see held. They do
 	// not count as committing ones, so that a few rows that somebody has locked do not take the room
-	// of their queue.
-	heldMost = 1000
+	// of their queue. From crowdedFrom of them on, no child begins whose parent is locked: see crowds.
+	// The rest of the room is for rows that are locked while a step runs.
+	heldMost    = 10_000
+	crowdedFrom = 500
 	// outsideBytes bounds what the flights of a process without a slot have in memory, for either
 	// reason.
 	outsideBytes = 64 << 20
@@ -43,9 +48,61 @@ const (
 
 // outside counts the flights of a process that have left their slots with an outcome.
 type outside struct {
-	bytes    atomic.Int64
-	held     atomic.Int64
-	heldMost int64
+	bytes                 atomic.Int64
+	held                  atomic.Int64
+	heldMost, crowdedFrom int64
+
+	until atomic.Int64 // by process.since: until when the steps that gave way count as a crowd
+
+	mu    sync.Mutex
+	again time.Duration           // by process.since: the last turn of a step that gave way
+	seen  map[int64]time.Duration // when a parent was last found held, or, by -id, the portion of a stream
+}
+
+func newOutside() outside { return outside{heldMost: heldMost, crowdedFrom: crowdedFrom} }
+
+// crowded reports whether as many outcomes as from are held up, or were until lately, or half of all
+// bytes.
+func (o *outside) crowded(now time.Duration, from int64) bool {
+	held := o.held.Load()
+	return held > 0 && (held >= from || o.bytes.Load() >= outsideBytes/2) || now < time.Duration(o.until.Load())
+}
+
+// turn returns when a step comes again that gives way to a lock: after a pause, and then in turns of
+// turnEach. The first time it comes after the pause alone, since a lock may last for a moment.
+func (o *outside) turn(what int64, now, pause time.Duration) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.until.Store(int64(now + crowdLasts))
+	_, again := o.seen[what]
+	if len(o.seen) >= seenMost {
+		maps.DeleteFunc(o.seen, func(_ int64, at time.Duration) bool { return now-at > 2*crowdMost })
+	}
+	if o.seen == nil {
+		o.seen = map[int64]time.Duration{}
+	}
+	if again || len(o.seen) < seenMost {
+		o.seen[what] = now
+	}
+	if !again && len(o.seen) < seenMost {
+		return pause
+	}
+	o.again = max(o.again, now) + turnEach
+	return max(o.again-now, pause)
+}
+
+// knows reports whether a parent or a stream was found held, and not free since.
+func (o *outside) knows(what int64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, ok := o.seen[what]
+	return ok
+}
+
+func (o *outside) forget(what int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.seen, what)
 }
 
 // room takes n of what is bounded, unless that would be more than most.

@@ -57,7 +57,12 @@ func (x *execution) decide() *step.Commit {
 		if x.hindered != nil {
 			x.failed, x.phase = nil, fresh // nothing of the host's has run
 			if x.f.lost() == nil && !x.f.expired() {
-				return nil
+				if !x.crowd(streamCosts) {
+					return nil
+				}
+				x.f.claim.Children, x.f.claim.Portion = nil, nil
+				x.hindered = nil
+				return x.givesWay(-x.f.claim.ID, 0)
 			}
 			x.hindered = nil
 			return x.decide()

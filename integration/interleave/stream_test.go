@@ -2,10 +2,14 @@ package interleave
 
 import (
 	"context"
+	"time"
 
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
+
+// brief bounds the wait of a portion for locked rows.
+const brief = 20 * time.Millisecond
 
 // streaming is the world of a stream: a parent executes that is shown the ends of its four children
 // in portions of two, and waits for the next.
@@ -42,7 +46,7 @@ func streaming() world {
 func takes(name string, c *step.Claim) verb {
 	return verb{name: name, family: "stream", touches: subject | parent, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
-			_, err := s.db.Portion(ctx, c)
+			_, err := s.db.Portion(ctx, c, brief)
 			return err
 		}
 		s.insist("portion", once(ctx), once)

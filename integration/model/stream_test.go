@@ -32,7 +32,7 @@ func (p *pair) portion(c *claim) bool {
 	}
 	ctx, cancel := p.context()
 	defer cancel()
-	got, err := p.Portion(ctx, c.real)
+	got, err := p.Portion(ctx, c.real, 20*time.Millisecond)
 	require.NoError(p, err)
 	require.Equal(p, p.model.Holds(&c.Claim), got.Held, "whether claim %d of instance %d holds", c.Token, c.ID)
 	require.Equal(p, p.model.Streams(&c.Claim), got.Stream, "whether instance %d streams", c.ID)

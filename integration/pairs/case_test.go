@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
@@ -141,6 +143,33 @@ func (r *rig) cancelsRest() bool {
 	return slices.Contains(r.c.Life, "rest") || slices.Contains(r.c.Life, "early")
 }
 
+// link is an instance beneath another one.
+type link struct {
+	parent fsm.ID
+	node   bool
+}
+
+// above returns the links from an instance to its root.
+func (r *rig) above(id fsm.ID) ([]link, error) {
+	rows, _ := r.pool.Query(r.ctx, `WITH RECURSIVE up AS (SELECT parent_id, node FROM gendurable.gen_durable WHERE id = $1
+		UNION ALL SELECT g.parent_id, g.node FROM up JOIN gendurable.gen_durable g ON g.id = up.parent_id)
+		SELECT parent_id, node IS NOT NULL FROM up WHERE parent_id IS NOT NULL`, int64(id))
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l link, err error) {
+		err = row.Scan((*int64)(&l.parent), &l.node)
+		return l, err
+	})
+}
+
+// over reports whether an instance was cancelled with a graph whose root has ended: a quorum of added
+// nodes lets the root of "left" go on, and fail. A row that the GC deletes too early is a violation
+// of its own.
+func (r *rig) over(above []link) bool {
+	return slices.ContainsFunc(above, func(l link) bool {
+		p, err := r.eng.Get(r.ctx, l.parent)
+		return err != nil || l.node && p.Status.Terminal()
+	})
+}
+
 // monthPasses pauses an instance that lives, if one does, so that the population is alive while a
 // month passes, and resumes it then. A root that had ended before is gone.
 func (r *rig) monthPasses() error {
@@ -151,6 +180,10 @@ func (r *rig) monthPasses() error {
 	if err != nil || !ok {
 		return err
 	}
+	above, err := r.above(i.ID)
+	if err != nil {
+		return err
+	}
 	_, err = r.eng.Admin().Pause(r.ctx, i.ID)
 	r.tell("a month passes, and instance %d is paused: %v", i.ID, err)
 	paused := err == nil
@@ -159,7 +192,7 @@ func (r *rig) monthPasses() error {
 	}
 	if paused {
 		_, err := r.eng.Admin().Resume(r.ctx, i.ID)
-		if err != nil && !(i.ID != r.root && r.cancelsRest()) { // it may have been of the rest
+		if err != nil && !(i.ID != r.root && r.cancelsRest()) && !r.over(above) { // it may have been of the rest
 			r.violate("a paused instance is gone, or goes on", "%d: %v", i.ID, err)
 			return nil
 		}

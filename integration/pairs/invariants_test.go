@@ -46,6 +46,9 @@ var invariants = []invariant{
 	{kind: "a node waits for one that is gone", query: `SELECT format('%s %s waits for %s', g.id, g.node, e.from_id) FROM gendurable.gen_durable g
 		JOIN gendurable.edges e ON e.to_id = g.id
 		WHERE ` + waitsForNodes + ` AND NOT EXISTS (SELECT FROM gendurable.gen_durable x WHERE x.id = e.from_id)`},
+	{kind: "a node lives, and its root has ended", query: `SELECT format('%s %s is %s, the root %s is %s', k.id, k.node, k.status, g.id, g.status)
+		FROM gendurable.gen_durable k JOIN gendurable.gen_durable g ON g.id = k.parent_id
+		WHERE k.node IS NOT NULL AND k.finished_at IS NULL AND g.finished_at IS NOT NULL`},
 	{kind: "a child is without its parent", query: `SELECT format('%s of %s', k.id, k.parent_id) FROM gendurable.gen_durable k
 		WHERE k.parent_id IS NOT NULL AND NOT EXISTS (SELECT FROM gendurable.gen_durable g WHERE g.id = k.parent_id)`},
 	{kind: "a claim is left", query: `SELECT format('%s of %s', id, locked_by) FROM gendurable.gen_durable WHERE status = 'executing'`},

@@ -35,6 +35,7 @@ var cured = []struct {
 	{"B6", []string{"failfast,left,rate/none/held/676", "failfast,graph,again/none/held/239"}},
 	{"B7", []string{"graph,rate/cancel/fail/384", "failfast,rate/cancel/none/146"}},
 	{"B9", []string{"graph,race/rewind/none/262", "graph,failfast/rewind/held/592"}},
+	{"B9, of a node", []string{"graph,signal/rewind-late/none/4"}},
 	{"B8", []string{"race,signal/restart/fail/201", "race,signal/restart/fail/620"}},
 	{"B1, beside", []string{"join,again/retry/month/853"}},
 	{"a spin", []string{"race,signal/restart/fail/429"}},

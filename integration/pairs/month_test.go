@@ -340,7 +340,7 @@ func (m *month) operate() {
 		below := m.below(id)
 		m.m.Lock()
 		m.mend[m.roots[id]] = true
-		for _, k := range below { // an alarm that has failed may be needed no more
+		for _, k := range below { // at its first visit a Restart decides anew whether it runs: an alarm may be needed no more
 			delete(m.begun, k)
 		}
 		m.m.Unlock()
@@ -354,10 +354,10 @@ func (m *month) operate() {
 	}
 }
 
-// below returns what is below an instance and has failed.
+// below returns the instances below one that have failed at their first visits.
 func (m *month) below(id fsm.ID) []fsm.ID {
-	rows, _ := m.pool.Query(m.ctx, `WITH RECURSIVE f AS (SELECT id, status FROM gendurable.gen_durable WHERE id = $1
-		UNION ALL SELECT k.id, k.status FROM f JOIN gendurable.gen_durable k ON k.parent_id = f.id) SELECT id FROM f WHERE status = 'failed'`, int64(id))
+	rows, _ := m.pool.Query(m.ctx, `WITH RECURSIVE f AS (SELECT id, status, visit FROM gendurable.gen_durable WHERE id = $1
+		UNION ALL SELECT k.id, k.status, k.visit FROM f JOIN gendurable.gen_durable k ON k.parent_id = f.id) SELECT id FROM f WHERE status = 'failed' AND visit = 0`, int64(id))
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[fsm.ID])
 	require.NoError(m.t, err)
 	return ids

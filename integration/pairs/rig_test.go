@@ -157,8 +157,8 @@ func (r *rig) start() error {
 
 // definition is the machine of the case: the steps of all its features.
 func (r *rig) definition() fsm.Definition {
-	steps := []fsm.StepDef[state, int]{r.step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
-		return r.take(v, v.State), nil
+	steps := []fsm.StepDef[state, int]{r.step("start", func(ctx context.Context, v *visit) (fsm.Outcome, error) {
+		return r.take(v, v.State), r.waited(ctx, v)
 	})}
 	for _, f := range r.features {
 		steps = append(steps, f.steps(r)...)
@@ -170,6 +170,21 @@ func (r *rig) definition() fsm.Definition {
 		}
 	}
 	return d
+}
+
+// waited finds out whether a node is given all that it has waited for, however often it begins.
+func (r *rig) waited(ctx context.Context, v *visit) error {
+	if v.State.Kind != node {
+		return nil
+	}
+	rows, _ := r.pool.Query(ctx, `SELECT o.node FROM gendurable.edges e JOIN gendurable.gen_durable o ON o.id = e.from_id WHERE e.to_id = $1`, int64(v.ID))
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, name := range names {
+		if _, ok := v.Upstream(name); !ok {
+			r.violate("a node lacks what it has waited for", "%s lacks %s", v.State.Path, name)
+		}
+	}
+	return err
 }
 
 // step is a step that the case's fault may strike.

@@ -70,6 +70,30 @@ var verbs = []verb{
 		}
 		return nil
 	}},
+	{"rewind-late", true, func(r *rig, _ fsm.RawInstance) error { // of a node that has waited, and is beyond its first visit
+		for range 4 {
+			if _, err := r.run(mostTakes); err != nil {
+				return err
+			}
+			var id *int64
+			if err := r.pool.QueryRow(r.ctx, `SELECT min(g.id) FROM gendurable.gen_durable g WHERE g.finished_at IS NULL AND g.visit > 0
+				AND g.status <> 'executing' AND EXISTS (SELECT FROM gendurable.edges e WHERE e.to_id = g.id)`).Scan(&id); err != nil {
+				return err
+			}
+			if id != nil {
+				r.tell("rewind of node %d", *id)
+				_, err := r.eng.Admin().Rewind(r.ctx, fsm.ID(*id), "start", unit.Change(func(s *state) error {
+					*s = beginning(s.Path, s.Kind, s.Life)
+					return nil
+				}))
+				return err
+			}
+			if err := r.serve(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
 	{"edit", true, func(r *rig, i fsm.RawInstance) error {
 		_, err := r.eng.Admin().Edit(r.ctx, i.ID, unit.Change(func(s *state) error {
 			s.Edited = true
@@ -230,17 +254,25 @@ func (r *rig) finish() error {
 		case n == most:
 			return r.unended()
 		}
-		for _, f := range r.features {
-			if f.serve != nil {
-				if err := f.serve(r); err != nil {
-					return fmt.Errorf("serve %s: %w", f.name, err)
-				}
-			}
+		if err := r.serve(); err != nil {
+			return err
 		}
 		if err := r.pass(time.Hour << min(n/2, 10)); err != nil {
 			return err
 		}
 	}
+}
+
+// serve lets the world outside do what is waited for.
+func (r *rig) serve() error {
+	for _, f := range r.features {
+		if f.serve != nil {
+			if err := f.serve(r); err != nil {
+				return fmt.Errorf("serve %s: %w", f.name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // unended notes what has not ended, and why.

@@ -176,7 +176,7 @@ type Claim struct {
 	// and how many it has yet to show. Nil: they are a whole round.
 	Portion *Portion
 
-	// Upstream is what a node waited for, at its first visit: nil until it is known, and never nil
+	// Upstream is what a node waited for, at its first step: nil until it is known, and never nil
 	// then. Skip says why the node's step must not run: an edge is not met, or the graph is over. ""
 	// lets it run.
 	Upstream []Upstream

@@ -239,7 +239,7 @@ type Committed struct {
 	Queues  []string                 // queues in which a row became runnable, worth a nudge; with repeats
 	Soon    map[string]time.Duration // by queue, how soon the next row becomes due
 	Missed  []string                 // partition keys to promote again soon
-	Rest    bool                     // it has woken a parent whose join cancels the rest: worth a CancelRest
+	Rest    bool                     // it has woken a parent whose join cancels the rest, or may have ended the root of a graph: worth a CancelRest
 	Skips   bool                     // it has left nodes to be skipped: worth a Skip
 	Turned  map[int64]bool           // instances of applied outcomes that did not end, since a signal waited: see step.Unless
 	Unread  []Unread                 // signals that nobody has consumed, deleted with the inboxes of instances that are done
@@ -399,9 +399,19 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 	return stmts
 }
 
+// endsGraphs reports whether a batch may end the root of a graph, whose live nodes are to be
+// cancelled then. A store that has met no graph does not look: CancelRest would find nothing.
+func (s *Store) endsGraphs(b *batch) bool {
+	if b.graph != nil {
+		s.graphs.Store(true)
+	}
+	return s.graphs.Load() && slices.ContainsFunc(b.entries, func(e Entry) bool { return e.Commit.Kind.Terminal() && e.Claim.Round > 0 })
+}
+
 // settle returns the riders that may change rows of others: of parents, and of the next instances
 // of partition keys.
 func (s *Store) settle(b *batch, out *Committed) []entpgx.Stmt {
+	out.Rest = out.Rest || s.endsGraphs(b)
 	stmts := s.join(&b.joiners, b.mark, readWoken(&out.Queues, &out.Rest))
 	if len(b.nodes) > 0 {
 		stmts = append(stmts, s.stmt(settleEdgesSQL, readSettled(&out.Queues, &out.Skips), b.nodes, b.mark))

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -120,23 +121,23 @@ type Portion struct {
 }
 
 // Portion notes which children the visit of a claim is shown, if that is not noted yet, and
-// returns them. It waits only briefly for locked rows, the parent's or a child's, since it is
-// called in a slot: IsLockTimeout tells that. It passes over none, since a portion has the ends in
-// their order.
-func (s *Store) Portion(ctx context.Context, c *step.Claim) (out Portion, err error) {
-	return s.portion(ctx, c, func(most int) entpgx.Stmt { return s.stmt(portionSQL, nil, c.ID, c.Round, c.Visit, most) })
+// returns them. It waits for locked rows, the parent's or a child's, for no longer than wait, at
+// least a millisecond: IsLockTimeout tells that. It passes over none, since a portion has the ends
+// in their order.
+func (s *Store) Portion(ctx context.Context, c *step.Claim, wait time.Duration) (out Portion, err error) {
+	return s.portion(ctx, millis(wait), c, func(most int) entpgx.Stmt { return s.stmt(portionSQL, nil, c.ID, c.Round, c.Visit, most) })
 }
 
 // Shorten leaves only some children in the portion of a visit, before its step has seen them. The
-// others are shown to later visits. It waits as Portion does.
+// others are shown to later visits. It waits only briefly, since it is called in a slot.
 func (s *Store) Shorten(ctx context.Context, c *step.Claim, to []int64) (out Portion, err error) {
-	return s.portion(ctx, c, func(int) entpgx.Stmt { return s.stmt(shortenSQL, nil, c.ID, c.Round, c.Visit, to) })
+	return s.portion(ctx, briefLock, c, func(int) entpgx.Stmt { return s.stmt(shortenSQL, nil, c.ID, c.Round, c.Visit, to) })
 }
 
 // portion changes the portion of a visit, behind the lock of the parent, and reads it. It does
 // neither if the claim is stale, or the join no stream.
-func (s *Store) portion(ctx context.Context, c *step.Claim, change func(most int) entpgx.Stmt) (out Portion, err error) {
-	err = s.interactive(ctx, briefLock, func(send send) error {
+func (s *Store) portion(ctx context.Context, lock string, c *step.Claim, change func(most int) entpgx.Stmt) (out Portion, err error) {
+	err = s.interactive(ctx, lock, func(send send) error {
 		out = Portion{}
 		var most *int
 		if err := send(s.stmt(portionLockSQL, func(rows pgx.Rows) error {

@@ -15,6 +15,9 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
+// brief bounds the wait of a portion for locked rows.
+const brief = 20 * time.Millisecond
+
 // stream returns the policy of a stream.
 func stream(most int) step.Join { return step.Join{Ended: 1, Stream: most} }
 
@@ -41,7 +44,7 @@ func (b bench) portion(kids []*step.Claim) (c *step.Claim, places []int, left in
 
 func (b bench) shown(c *step.Claim, kids []*step.Claim) (places []int, left int) {
 	b.t.Helper()
-	p, err := b.Portion(b.t.Context(), c)
+	p, err := b.Portion(b.t.Context(), c, brief)
 	require.NoError(b.t, err)
 	require.True(b.t, p.Held)
 	require.True(b.t, p.Stream)
@@ -131,18 +134,18 @@ func TestAPortionWaitsForNobody(t *testing.T) {
 	for _, held := range append([]int64{parent}, shown...) {
 		stranger := b.begin()
 		b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, held)
-		_, err := b.Portion(t.Context(), c)
+		_, err := b.Portion(t.Context(), c, brief)
 		require.True(t, store.IsLockTimeout(err), "%v", err)
 		require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE stream_visit IS NOT NULL`))
 		require.NoError(t, stranger.Rollback(t.Context()))
 	}
 	stranger := b.begin() // what is not in the portion does not matter
 	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, kids[1].ID)
-	p, err := b.Portion(t.Context(), c)
+	p, err := b.Portion(t.Context(), c, brief)
 	require.NoError(t, err)
 	require.Equal(t, store.Portion{Held: true, Stream: true, IDs: shown, Left: 1}, p)
 	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, kids[0].ID)
-	again, err := b.Portion(t.Context(), c)
+	again, err := b.Portion(t.Context(), c, brief)
 	require.NoError(t, err, "what is noted needs no child's lock")
 	require.Equal(t, p, again)
 	_, err = b.Shorten(t.Context(), c, shown[:1])
@@ -174,13 +177,13 @@ func TestAVisitKeepsItsPortion(t *testing.T) {
 	third, got, _ := b.portion(kids)
 	require.Equal(t, []int{3, 1}, got, "after a crash")
 	for _, late := range []*step.Claim{c, second} {
-		p, err := b.Portion(t.Context(), late)
+		p, err := b.Portion(t.Context(), late, brief)
 		require.NoError(t, err)
 		require.False(t, p.Held)
 		require.Empty(t, p.IDs)
 	}
 	b.commit(newMark(), false, rejoinOf(third, stream(3)))
-	late, err := b.Portion(t.Context(), third)
+	late, err := b.Portion(t.Context(), third, brief)
 	require.NoError(t, err)
 	require.False(t, late.Held, "its visit is over")
 	_, got, left = b.portion(kids)
@@ -209,7 +212,7 @@ func TestAPortionIsShortened(t *testing.T) {
 	p, err = b.Shorten(t.Context(), c, first)
 	require.NoError(t, err)
 	require.Equal(t, store.Portion{Held: true, Stream: true, IDs: first, Left: 3}, p)
-	p, err = b.Portion(t.Context(), c)
+	p, err = b.Portion(t.Context(), c, brief)
 	require.NoError(t, err)
 	require.Equal(t, first, p.IDs, "it keeps what it has")
 	b.commit(newMark(), false, rejoinOf(c, stream(3)))
@@ -273,7 +276,7 @@ func TestStreamThenTheWholeRound(t *testing.T) {
 	require.False(t, b.restDue())
 	c = b.claimOne()
 	require.Equal(t, parent, c.ID)
-	p, err := b.Portion(t.Context(), c)
+	p, err := b.Portion(t.Context(), c, brief)
 	require.NoError(t, err)
 	require.True(t, p.Held)
 	require.False(t, p.Stream)
@@ -315,7 +318,7 @@ func TestStreamOfChildrenThatAreNotInserted(t *testing.T) {
 		joins := b.claimOne()
 		require.Equal(t, c.ID, joins.ID)
 		require.Len(t, joins.Dropped, n/2)
-		p, err := b.Portion(t.Context(), joins)
+		p, err := b.Portion(t.Context(), joins, brief)
 		require.NoError(t, err)
 		require.Len(t, p.IDs, n/2)
 		require.Zero(t, p.Left)
@@ -357,7 +360,7 @@ func TestConcurrentEndsOfAStream(t *testing.T) {
 			require.Equal(t, parent, c.ID)
 			var p store.Portion
 			steady.Eventually(t, func() bool { // an end may hold the parent just now
-				got, err := b.Portion(t.Context(), c)
+				got, err := b.Portion(t.Context(), c, brief)
 				if store.IsLockTimeout(err) {
 					return false
 				}

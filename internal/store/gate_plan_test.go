@@ -8,7 +8,7 @@ import (
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
-var allMeasures = slices.Concat(measures, graphMeasures, gateMeasures, keptMeasures)
+var allMeasures = slices.Concat(measures, graphMeasures, skipMeasures, gateMeasures, keptMeasures)
 
 // gateMeasures are those of claims at gates. Beside each of them thousands of instances stand in
 // line at a gate of which all places are taken, in the same queue.

@@ -111,6 +111,7 @@ const refusedBeside = "claims once a trigger of the host has refused a row, whic
 var testsBeside = map[string]func(*testing.T){
 	"a portion":               TestAPortionIsShortened,
 	"additions":               TestAdditionsAreAllOrNothing,
+	"an end that is free":     TestEndIsFree,
 	"claimed by a signal":     TestASignalThatClaimsWaitsBriefly,
 	"concurrent additions":    TestConcurrentAdditions,
 	"history":                 TestHistoryIsTheOutcomes,

@@ -38,8 +38,7 @@ var graphMeasures = []measured{
 	}},
 }
 
-// skipMeasures are those of nodes that are to be skipped. The pages do not have them yet: the next
-// make explain writes them, and then they belong into allMeasures.
+// skipMeasures are the measures of skips.
 var skipMeasures = []measured{
 	{"skip nodes of a large graph", planRows, 140, "gen_durable_skip gen_durable_pkey edges_to", func(e explained, _ any) int {
 		got, err := e.Skip(e.t.Context(), newMark(), 0, planRows)

@@ -327,7 +327,7 @@ var measures = []measured{
 		return entries
 	}},
 	{"read a portion", 20, 30, "gen_durable_parent gen_durable_pkey", func(e explained, c any) int {
-		got, err := e.Portion(e.t.Context(), c.(*step.Claim))
+		got, err := e.Portion(e.t.Context(), c.(*step.Claim), brief)
 		require.NoError(e.t, err)
 		require.True(e.t, got.Stream)
 		return len(got.IDs)
@@ -338,6 +338,11 @@ var measures = []measured{
 		}
 		return &step.Claim{ID: parent, Round: -7, Visit: 7}
 	}},
+	{"look whether an end is free", 1, 100, "gen_durable_pkey edges_pkey", func(e explained, c any) int {
+		_, err := e.EndIsFree(e.t.Context(), c.(*step.Claim))
+		require.NoError(e.t, err)
+		return 1
+	}, func(e explained) any { return e.endsOfNodes(1)[0].Claim }},
 	{"list", planRows, 10, "gen_durable_pkey", listMeasured(store.Filter{}, false), nil},
 	{"list, oldest first", planRows, 10, "gen_durable_pkey", listMeasured(store.Filter{}, true), nil},
 	{"list of what nobody is", 0, 2 * listVisits, "gen_durable_pkey", listMeasured(store.Filter{Machine: "nobody"}, false), nil},

@@ -163,7 +163,14 @@ var roundTrips = []trip{
 		require.Equal(b.t, parent, c.ID)
 		return c
 	}, func(b bench, c any) error {
-		_, err := b.Portion(b.t.Context(), c.(*step.Claim))
+		_, err := b.Portion(b.t.Context(), c.(*step.Claim), brief)
+		return err
+	}},
+	{"look whether an end is free", 1, func(b bench, _ int) any {
+		_, kids := b.policedParent(1, nil)
+		return kids[0]
+	}, func(b bench, c any) error {
+		_, err := b.EndIsFree(b.t.Context(), c.(*step.Claim))
 		return err
 	}},
 	{"shorten a portion", 3, func(b bench, n int) any {

@@ -122,6 +122,40 @@ func TestAGraphIsOverWhenItsRootHasEnded(t *testing.T) {
 	}
 }
 
+// The nodes of a graph that is over end without a claim, whatever they wait for: a worker that knows
+// their machine or step, their turn in line or for a key, their delay, a paused queue. None spends
+// the rate of a gate. The commit that ends the root says at once that there is something to cancel.
+func TestANodeWhoseGraphIsOverNeedsNoClaim(t *testing.T) {
+	b := newBench(t)
+	b.exec(`INSERT INTO gendurable.gate_keys (key, debt) VALUES ('g', 1)`)
+	b.exec(`INSERT INTO gendurable.paused_queues (queue) VALUES ('paused')`)
+	c := b.executing(nil)
+	e := graphOf(c, "delayed stranger stray lined front keyed paused behind<front")
+	e.Commit.Join = &step.Join{Timeout: time.Hour}
+	b.commit(newMark(), false, e)
+	for node, set := range map[string]string{
+		"delayed":  `eligible_at = now() + interval '1 d'`,
+		"stranger": `fsm = 'nobody', pick_lane = 2`,
+		"stray":    `pick_lane = 4, aside_step = 'nowhere'`,
+		"lined":    `pick_lane = 3, gate = 'g'`,
+		"keyed":    `pick_lane = 1, partition_key = 'k'`,
+		"paused":   `queue = 'paused'`,
+		"front":    `queue = 'others'`,
+	} {
+		b.exec(`UPDATE gendurable.gen_durable SET `+set+` WHERE parent_id = $1 AND node = $2`, c.ID, node)
+	}
+	require.True(t, b.commit(newMark(), false, endOf(b.wake(c.ID), true)).Rest)
+	require.Len(t, b.cancelRest(), 8)
+	require.Equal(t, 8, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE parent_id = $1 AND failure = 'cancelled' AND claim_token = 0
+		AND gate IS NULL AND pick_lane = 0`, c.ID), "none was claimed")
+	require.Equal(t, 1, b.number(`SELECT debt FROM gendurable.gate_keys`))
+
+	b = benchOn(t, b.pool) // a store that has met no graph has nothing to cancel
+	_, kids := b.policedParent(1, nil)
+	b.commit(newMark(), false, endOf(kids[0], true))
+	require.False(t, b.commit(newMark(), false, endOf(b.claimOne(), true)).Rest)
+}
+
 // A root at the join of a graph that is over is not retried, only restarted. One that has failed at
 // a later step is, and lets go on what the sweep has not reached. Its next end cancels that.
 func TestARetriedRootHasItsGraphAgain(t *testing.T) {
