@@ -48,6 +48,7 @@ func (s *scheduler) claim(n int) {
 		Awaited: s.config.Env.Limits.AwaitedBytes, MoveBlocked: s.blocked}
 	p.Gated, p.Seats = s.gates.concern(s.name)
 	p.Lines = s.turn
+	p.Lines.Yields = s.yields.now(s.since())
 	if s.wide {
 		p.Window = windowMost
 	}
@@ -192,6 +193,9 @@ func (s *scheduler) next(r *claimReply, due *time.Timer) {
 	s.crowded.Store(crowded)
 	left := crowded && s.gates.lefts.Load() != s.lefts
 	again := claimAgain(&r.Claimed)
+	if r.Yielded {
+		again = sooner(again, s.yields.began(s.since()))
+	}
 	switch {
 	case !short, left, s.wide, len(r.Refused) > 0, r.More && len(r.Claims) > 0:
 		s.ready = true // a full claim, or one that moved or set apart rows, or will move some: there may be more

@@ -303,6 +303,8 @@ type Claimed struct {
 	More    bool          // there are more rows in line that may begin
 	Cut     bool          // the claim has not visited all lines
 	Crowded bool          // all places of some gate are taken at which rows are in line
+	Yielded bool          // the claim has left a place at a gate to another queue
+	Rivals  bool          // another queue is in line at a gate at which this one has found no place
 	Left    int           // rows that have left their line for the front, or to be set aside
 	Turn    Turn          // where the next claim goes on
 	Lined   []*step.Claim // those of Claims that were in line

@@ -99,7 +99,7 @@ func (s *Store) line(p *ClaimParams, out *Claimed) entpgx.Stmt {
 	if p.only != nil {
 		return s.stmt(lineSomeSQL, s.noting(out, out.readLine), append(args, p.only)...)
 	}
-	return s.stmt(lineSQL, s.noting(out, out.readLine), args...)
+	return s.stmt(lineSQL, s.noting(out, out.readLine), append(args, p.Lines.Yields)...)
 }
 
 // noting reads an answer, and has the next poll see to it if the server's clock was set back.

@@ -12,6 +12,9 @@ type Turn struct {
 	First bool   // claim from the lines before the front
 	After string // the last key that had its turn, or the one in whose turn the last claim was full
 	Used  int    // what that one had of its turn; 0: all
+
+	// Yields says to leave a place to another queue that is ahead at the same key: see rivalsText.
+	Yields bool
 }
 
 // debtOf is what is left of a debt of row b of gate_keys by now, and paceOf the part of the
@@ -42,7 +45,7 @@ var (
 	lineSomeSQL = named("claim some lined", lineText(true))
 	// lineWindowSQL lists the rows at which lineSQL looks, and locks none. $1 queue $2 most $3 $4 the
 	// turn $5 most keys $6 ids to pass over
-	lineWindowSQL = named("line window", lineLook{most: "$2", after: "$3", used: "$4", keys: "$5", pass: "$6", known: `true`}.text()+`
+	lineWindowSQL = named("line window", lineLook{most: "$2", after: "$3", used: "$4", keys: "$5", pass: "$6", known: `true`, yields: `false`}.text()+`
 SELECT x.id FROM line x`)
 )
 
@@ -99,9 +102,9 @@ SELECT x.id FROM line x`)
 // gen_durable_busy refuses the claim if somebody else has just claimed another of the key.
 //
 // $1 queue $2 worker $3 machines $4 most rows to claim $5 lease, µs $6 $7 the turn $8 most keys to
-// visit $9 ids to pass over, and $10 the only ones, if it is for some.
+// visit $9 ids to pass over $10 whether to yield, or the only ids, if it is for some.
 func lineText(some bool) string {
-	return lineLook{most: "$4", after: "$6", used: "$7", keys: "$8", pass: "$9", locks: true, some: some,
+	return lineLook{most: "$4", after: "$6", used: "$7", keys: "$8", pass: "$9", yields: either(some, `false`, `$10::bool`), locks: true, some: some,
 		known: `(g.fsm || '/' || g.fsm_version) = ANY($3::text[])`}.text() + `,
 paid AS MATERIALIZED (
   SELECT a.*, row_number() OVER (PARTITION BY a.n ORDER BY a.i) AS j, sum(a.cost) OVER (PARTITION BY a.n ORDER BY a.i) AS spent
@@ -167,10 +170,16 @@ SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.clai
         THEN least(p.cost, p.burst) - p.cost ELSE 1 END AS tokens FROM paid p WHERE p.rate IS NOT NULL) u WHERE u.tokens > 0),
     (SELECT min(` + paidIn("u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) - u.total_burst", "u.total_rate", "u.total_per", "1") + `)
       FROM sums u WHERE u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) > u.total_burst)),
-  EXISTS (SELECT FROM walk w WHERE w.crowded), EXISTS (SELECT FROM walk w WHERE w.ahead), CASE WHEN t.stays THEN $6::text WHEN t.ends THEN t.k ELSE t.last END,
+  EXISTS (SELECT FROM walk w WHERE w.crowded), EXISTS (SELECT FROM walk w WHERE w.ahead),
+  EXISTS (SELECT FROM walk w WHERE w.yielded), EXISTS (SELECT FROM walk w WHERE w.rivals), CASE WHEN t.stays THEN $6::text WHEN t.ends THEN t.k ELSE t.last END,
   CASE WHEN t.stays THEN $7::int WHEN t.ends THEN t.used ELSE 0 END,
   (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
 FROM sum CROSS JOIN c CROSS JOIN met m CROSS JOIN turn t`
+}
+
+// headAt is the first in line at key x.k in a queue.
+func headAt(queue string) string {
+	return `SELECT g.priority, g.eligible_at, g.id FROM {s}.gen_durable g WHERE g.queue = ` + queue + ` AND ` + inLine + ` AND g.gate = x.k ` + lineOrder + ` LIMIT 1`
 }
 
 // lineLook has the parameters of the rows in line at which a claim looks, and whether it locks
@@ -178,6 +187,7 @@ FROM sum CROSS JOIN c CROSS JOIN met m CROSS JOIN turn t`
 type lineLook struct {
 	most, after, used, keys, pass string
 	known                         string // the condition that this worker knows the machine of row g
+	yields                        string // whether to leave places to other queues
 	locks                         bool
 	some                          bool // only those of given ids
 }
@@ -185,31 +195,58 @@ type lineLook struct {
 // unpaidText are the keys without a row that somebody else is about to insert.
 const unpaidText = `current_setting('gendurable.unpaid')::text[]`
 
+// rivalsText are the other queues in which rows are in line and which somebody serves, up to
+// sixteen of them.
+//
+// Each queue has a line of its own at a key, and whoever ends a claim claims again at once: alone,
+// that gives every place to the queue that has had it before, for as long as it has rows in line.
+// So a claim that yields leaves one place, or one token, of a key to another queue whose head is
+// ahead of its own there, by priority, time and id, as in one queue. At what all keys of a gate
+// share it leaves one if another queue has rows in line at the gate. A claim that finds no place at
+// such a key reports that it has rivals, and is repeated soon, so that it meets the place that is
+// left to it.
+//
+// Nobody waits for another queue, which may have no slots, or not be able to begin what is at its
+// head: the scheduler has its claims yield for a part of the time only, see yieldFor.
+func (p lineLook) rivalsText() string {
+	return `other(queue) AS (
+  SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE ` + inLine + ` ` + lineOrder + ` LIMIT 1) WHERE ` + p.yields + `
+  UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE ` + inLine + ` AND g.queue > o.queue ` + lineOrder + ` LIMIT 1) FROM other o WHERE o.queue IS NOT NULL),
+rival AS MATERIALIZED (
+  SELECT o.queue FROM other o WHERE o.queue <> $1 AND NOT EXISTS (SELECT FROM {s}.paused_queues p WHERE p.queue = o.queue) AND EXISTS (
+    SELECT FROM {s}.workers w WHERE w.queues ? o.queue AND NOT w.draining AND w.expires_at > clock_timestamp()) ORDER BY random() LIMIT 16)`
+}
+
 // text begins the statement, up to the rows at which the claim looks.
 func (p lineLook) text() string {
 	return `WITH RECURSIVE c AS MATERIALIZED (
   SELECT a.*, CASE WHEN ` + p.after + `::text = '' OR ` + p.used + `::int > 0 THEN ` + p.after + `::text ELSE ` + p.after + `::text || chr(1) END AS start FROM (` + allowText(p.most) + `) a),
 o AS MATERIALIZED (` + onlyText + `),
+` + p.rivalsText() + `,
 r AS MATERIALIZED (
-  SELECT r.name, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
+  SELECT r.name, r.queue, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
     r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL AND r.name <> ALL(` + unpaidText + `)) AS mine,
-    r.updated_at, coalesce(b.at > c.now, false) AS ahead, e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
+    r.updated_at, coalesce(b.at > c.now, false) AS ahead, e.closed_until AS closed, d.owes, y.shared, least(CASE WHEN r.total IS NULL THEN NULL
         WHEN r.run THEN r.total - (SELECT count(*) FROM {s}.gen_durable g
           WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND split_part(g.run_gate, '/', 1) = r.name)
         ELSE r.total - (SELECT count(*) FROM {s}.gen_durable g WHERE g.place IS NOT NULL AND split_part(g.gate, '/', 1) = r.name) END,
-      floor(r.total_rate_burst - d.owes))::bigint AS total_free
+      floor(r.total_rate_burst - d.owes))::bigint - y.shared::int AS total_free
   FROM c CROSS JOIN {s}.gates r LEFT JOIN {s}.gate_keys e ON e.key = r.name
   LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace FROM {s}.gate_keys b WHERE r.total_rate IS NOT NULL AND b.key = r.name
    ` + when(p.locks, ` FOR NO KEY UPDATE OF b SKIP LOCKED`) + `) b ON true
-  LEFT JOIN LATERAL (SELECT ` + debtOf("r.total_rate", "r.total_rate_per", "r.total_rate_burst", "r.updated_at") + ` AS owes OFFSET 0) d ON r.total_rate IS NOT NULL),
+  LEFT JOIN LATERAL (SELECT ` + debtOf("r.total_rate", "r.total_rate_per", "r.total_rate_burst", "r.updated_at") + ` AS owes OFFSET 0) d ON r.total_rate IS NOT NULL
+  CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM rival q WHERE r.queue IS NULL AND num_nonnulls(r.total, r.total_rate) > 0 AND (
+    SELECT g.id FROM {s}.gen_durable g WHERE g.queue = q.queue AND ` + inLine + ` AND g.gate ~>=~ (r.name || '/') AND g.gate ~<~ (r.name || '0')
+    ` + lineOrder + ` LIMIT 1) IS NOT NULL) AS shared OFFSET 0) y),
 walk AS (
   SELECT 0 AS n, c.start AS lo, NULL::text AS k, false AS around, NULL::text AS name, false AS run, NULL::int AS places, NULL::int[] AS taken,
     NULL::int AS rate, NULL::bigint AS rate_per, NULL::int AS burst, NULL::text AS cost_label, NULL::bigint AS total_free, NULL::int AS total_rate,
     NULL::bigint AS total_per, NULL::int AS total_burst, NULL::float8 AS owes, 1 AS weight, 0 AS used, 0::bigint AS free, 0::bigint AS met,
-    NULL::bigint AS wait, false AS crowded, NULL::timestamptz AS since, false AS ahead FROM c
+    NULL::bigint AS wait, false AS crowded, NULL::timestamptz AS since, false AS ahead,
+    false AS yielded, false AS rivals FROM c
   UNION ALL
   SELECT v.n, v.lo, v.k, v.around, v.name, v.run, v.places, v.taken, v.rate, v.rate_per, v.burst, v.cost_label, v.total_free, v.total_rate,
-    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded, v.since, v.ahead
+    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded, v.since, v.ahead, v.yielded, v.rivals
   FROM (
     SELECT w.n + 1 AS n, CASE WHEN strpos(x.k, '/') > 0 AND (NOT r.mine OR coalesce(r.closed > c.now OR r.places <= 0 OR r.total_free <= 0, false))
         THEN r.name || '0' ELSE x.k || chr(1) END AS lo, x.k, x.around,
@@ -217,13 +254,15 @@ walk AS (
       r.total_rate_per AS total_per, r.total_rate_burst AS total_burst, r.owes, coalesce(b.weight, 1) AS weight,
       CASE WHEN w.n = 0 AND x.k = ` + p.after + `::text THEN least(` + p.used + `::int, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
       CASE WHEN r.name IS NULL THEN c.want WHEN NOT r.mine OR r.closed > c.now OR b.closed_until > c.now THEN 0
-        ELSE greatest(0, least(c.want, r.places - cardinality(h.taken), r.total_free, floor(r.rate_burst - d.debt))) END::bigint AS free,
+        ELSE greatest(0, least(c.want, f.of_key - coalesce(y.behind, false)::int, r.total_free)) END::bigint AS free,
       CASE WHEN NOT r.mine THEN NULL
         WHEN r.closed > c.now OR b.closed_until > c.now THEN (date_part('epoch', greatest(r.closed, b.closed_until) - c.now) * 1000000)::bigint
         WHEN d.debt + 1 > r.rate_burst THEN ` + paidIn("d.debt + 1 - r.rate_burst", "r.rate", "r.rate_per", "coalesce(b.pace, 1)") + `
         WHEN r.owes + 1 > r.total_rate_burst THEN ` + paidIn("r.owes + 1 - r.total_rate_burst", "r.total_rate", "r.total_rate_per", "1") + ` END AS wait,
       coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded,
-      r.updated_at AS since, coalesce(b.at > c.now OR r.ahead, false) AS ahead
+      r.updated_at AS since, coalesce(b.at > c.now OR r.ahead, false) AS ahead,
+      coalesce(r.mine AND (y.behind AND f.of_key > 0 OR r.shared AND r.total_free >= 0 AND r.total_free < c.want), false) AS yielded,
+      coalesce(r.mine AND (f.of_key <= 0 AND y.some OR r.shared AND r.total_free <= 0), false) AS rivals
     FROM (SELECT * FROM walk) w CROSS JOIN c
     CROSS JOIN LATERAL (
       SELECT coalesce(f.k, CASE WHEN NOT w.around THEN (
@@ -237,6 +276,9 @@ walk AS (
     LEFT JOIN LATERAL (SELECT CASE WHEN r.run
       THEN ARRAY(SELECT g.run_place FROM {s}.gen_durable g WHERE g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL)
       ELSE ARRAY(SELECT g.place FROM {s}.gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND r.places IS NOT NULL
+    CROSS JOIN LATERAL (SELECT least(r.places - cardinality(h.taken), floor(r.rate_burst - d.debt))::bigint AS of_key OFFSET 0) f
+    LEFT JOIN LATERAL (SELECT count(*) > 0 AS some, bool_or((z.priority, z.eligible_at, z.id) < (a.priority, a.eligible_at, a.id)) AS behind
+      FROM rival q CROSS JOIN LATERAL (` + headAt("q.queue") + `) z CROSS JOIN LATERAL (` + headAt("$1") + `) a) y ON r.mine AND r.queue IS NULL AND f.of_key <= c.want
     WHERE w.met < c.want AND w.n < ` + p.keys + `::int AND x.k IS NOT NULL AND NOT (x.around AND x.k ~>=~ c.start)) v),
 met AS MATERIALIZED (
   SELECT max(w.met) AS met, max(w.n) AS n, greatest(1, ceil(max(c.want)::numeric / greatest(1, max(w.met))))::int AS turns, bool_or(w.around) AS around,
@@ -274,10 +316,11 @@ func (c *Claimed) readLine(rows pgx.Rows) error {
 	var wait *int64
 	var spent int64
 	var moved int
-	var crowded, ahead bool
+	var crowded, ahead, yielded, rivals bool
 	var last *string
-	_, err := pgx.ForEachRow(rows, []any{nil, &moved, &c.Left, &c.More, &c.Cut, &wait, &crowded, &ahead, &last, &c.Turn.Used, &spent}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{nil, &moved, &c.Left, &c.More, &c.Cut, &wait, &crowded, &ahead, &yielded, &rivals, &last, &c.Turn.Used, &spent}, func() error {
 		c.Crowded, c.Ahead = c.Crowded || crowded, c.Ahead || ahead
+		c.Yielded, c.Rivals = yielded, rivals
 		if c.Moved += moved; last != nil {
 			c.Turn.After = *last
 		}
