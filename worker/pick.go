@@ -184,7 +184,7 @@ func (s *scheduler) next(r *claimReply, due *time.Timer) {
 	s.blocked = short && r.Blocked+len(r.Unsettled) > 0
 	s.wide = short && (r.Moved > 0 || s.blocked)
 	s.resume(r.after, len(r.Claims), r.Last, r.Took, short)
-	s.turn = store.Turn{First: !s.turn.First, After: r.Turn.After, Used: r.Turn.Used}
+	s.turn = r.Turn
 	if r.Left > 0 {
 		s.before.Store(true) // they may be before the place where claims resume
 	}

@@ -165,20 +165,7 @@ var claimLook = look{machines: "$4", priority: "$7", at: "$8", id: "$9", ids: "$
 func (f claimForm) window(p look) string {
 	return `WITH RECURSIVE ` + when(f.gated, `allow AS MATERIALIZED (`+allowText("$5")+`),
 o AS MATERIALIZED (`+onlyText+`),
-`) + `level(p, at, id) AS (
-  SELECT -32769, '-infinity'::timestamptz, 0::bigint
-  UNION ALL
-  SELECT n.* FROM level CROSS JOIN LATERAL (
-    SELECT * FROM (
-      (SELECT g.priority::int AS p, g.eligible_at, g.id FROM {s}.gen_durable g
-       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front} AND g.priority > level.p AND g.priority < ` + p.priority + `::int
-       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)
-      UNION ALL
-      (SELECT g.priority::int, g.eligible_at, g.id FROM {s}.gen_durable g
-       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front} AND (g.priority, g.eligible_at, g.id) >
-         (greatest(level.p, ` + p.priority + `::int), CASE WHEN level.p < ` + p.priority + `::int THEN ` + p.at + `::timestamptz ELSE 'infinity' END, ` + p.id + `::bigint)
-       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)) c
-    ORDER BY 1, 2, 3 LIMIT 1) n),
+`) + levelText(p.priority, p.at, p.id) + `,
 aside(f, v) AS (
   (SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane aside} ORDER BY g.fsm, g.fsm_version LIMIT 1)
@@ -203,6 +190,25 @@ seen AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
       AND g.fsm = aside.f AND g.fsm_version = aside.v AND g.eligible_at <= statement_timestamp()
     ` + f.among(p.ids) + `ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000` + p.lock + `) q LIMIT $2) r
   WHERE (aside.f || '/' || aside.v) = ANY(` + p.machines + `::text[]))`
+}
+
+// levelText are the distinct priorities in front of queue $1, each with its first row behind a
+// place.
+func levelText(priority, at, id string) string {
+	return `level(p, at, id) AS (
+  SELECT -32769, '-infinity'::timestamptz, 0::bigint
+  UNION ALL
+  SELECT n.* FROM level CROSS JOIN LATERAL (
+    SELECT * FROM (
+      (SELECT g.priority::int AS p, g.eligible_at, g.id FROM {s}.gen_durable g
+       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front} AND g.priority > level.p AND g.priority < ` + priority + `::int
+       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)
+      UNION ALL
+      (SELECT g.priority::int, g.eligible_at, g.id FROM {s}.gen_durable g
+       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front} AND (g.priority, g.eligible_at, g.id) >
+         (greatest(level.p, ` + priority + `::int), CASE WHEN level.p < ` + priority + `::int THEN ` + at + `::timestamptz ELSE 'infinity' END, ` + id + `::bigint)
+       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)) c
+    ORDER BY 1, 2, 3 LIMIT 1) n)`
 }
 
 // narrowed reports whether the claim is among some of the due rows only.
@@ -309,6 +315,7 @@ type Claimed struct {
 	Turn    Turn          // where the next claim goes on
 	Lined   []*step.Claim // those of Claims that were in line
 
+	turned turned
 	placed []placed // Claims with their places
 	sure   Sure
 }
@@ -398,13 +405,15 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, p *ClaimParams, p
 	out := Claimed{NextDue: -1}
 	front, body := pick(&out), before
 	if p.Gated {
-		out.Turn = p.Lines
 		body = append(body, s.atGates(p, &out, front)...)
 	} else {
 		body = append(body, front)
 	}
 	claim := s.enclose(fastLock, body)
 	err := s.pipelineOn(ctx, conn, append(claim, s.look(p, &out)...)...)
+	if out.Turn = p.Lines; p.Gated {
+		out.Turn = p.Lines.next(p.Limit, &out.turned, out.sure.Rows)
+	}
 	if failed, ok := errors.AsType[*entpgx.StmtError](err); ok && failed.Sent && failed.Index >= len(claim) {
 		if blames(err) {
 			alone := *p
