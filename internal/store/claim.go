@@ -73,6 +73,11 @@ var (
 // behind it are promoted when its claim ends, as behind any anchor. A process that knows of no gate
 // claims without heeding any: see Poll for how soon it knows.
 //
+// Delayed instances get in line only when they are due. If one tenant has 100,000 that are due at
+// once, claims put a thousand in line at a time, and what becomes due meanwhile is behind them all.
+// So such a claim, whose window is wide, also looks at the last 200 rows that are due, and puts those
+// in line that are behind a gate. It claims none of them: that would be out of turn.
+//
 // The claim token is drawn in SET, for claimed rows only. It does not order a key's holders: it is
 // drawn before the row has its entry in the unique index of executing keys, and a claim that is
 // held up in between goes on with a smaller token after a later one has come and gone. So keyed
@@ -174,7 +179,7 @@ aside(f, v) AS (
     SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
     WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane aside}
       AND (g.fsm, g.fsm_version) > (aside.f, aside.v) ORDER BY g.fsm, g.fsm_version LIMIT 1) n),
-seen AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
+` + either(f.late(), `near`, `seen`) + ` AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
   SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0) level` + when(f.gated, ` CROSS JOIN o`) + ` CROSS JOIN LATERAL (
     SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane,
       (g.fsm || '/' || g.fsm_version) = ANY(` + p.machines + `::text[]) AS known` + f.gate() + `
@@ -189,7 +194,19 @@ seen AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
     WHERE g.queue = $1 AND ` + f.runnable() + ` AND NOT g.paused AND g.pick_lane = {lane aside}
       AND g.fsm = aside.f AND g.fsm_version = aside.v AND g.eligible_at <= statement_timestamp()
     ` + f.among(p.ids) + `ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000` + p.lock + `) q LIMIT $2) r
-  WHERE (aside.f || '/' || aside.v) = ANY(` + p.machines + `::text[]))`
+  WHERE (aside.f || '/' || aside.v) = ANY(` + p.machines + `::text[]))` + when(f.late(), `,
+seen AS MATERIALIZED (
+  SELECT * FROM near
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0 AND $2 >= 1000) level CROSS JOIN o CROSS JOIN LATERAL (
+      SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane,
+        (g.fsm || '/' || g.fsm_version) = ANY(`+p.machines+`::text[]) AS known`+f.gate()+`
+      FROM {s}.gen_durable g
+      WHERE g.queue = $1 AND `+f.runnable()+` AND NOT g.paused AND g.pick_lane = {lane front}
+        AND g.priority = level.p AND (g.eligible_at, g.id) >= (level.at, level.id) AND g.eligible_at <= statement_timestamp()
+      ORDER BY g.eligible_at DESC, g.id DESC LIMIT 200`+p.lock+`) r LIMIT 200) r
+  WHERE r.known AND r.gate IS NOT NULL AND r.partition_key IS NULL AND r.id <> ALL(ARRAY(SELECT n.id FROM near n)))`)
 }
 
 // levelText are the distinct priorities in front of queue $1, each with its first row behind a
@@ -210,6 +227,9 @@ func levelText(priority, at, id string) string {
        ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)) c
     ORDER BY 1, 2, 3 LIMIT 1) n)`
 }
+
+// late reports whether the claim also looks at the last rows that are due.
+func (f claimForm) late() bool { return f.gated && !f.narrowed() }
 
 // narrowed reports whether the claim is among some of the due rows only.
 func (f claimForm) narrowed() bool { return f.others || f.some }
