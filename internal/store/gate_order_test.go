@@ -16,31 +16,49 @@ import (
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
-// ordered is the order of specification §6, as a pure model of one process and queue: what a claim
-// takes, of what waits, in which order.
+// ordered is the order of specification §6, as a pure model of what one process claims from one
+// queue, and in which order. All processes and queues share one world.
 type ordered struct {
+	*orderedWorld
+	queue  string
+	turned map[string]*orderedTurn // by party
+	front  float64                 // the pass of the front
+	now    float64
+	begun  int
+}
+
+type orderedWorld struct {
 	gates   map[string]*orderedGate // by party
-	waiting []*orderedRow           // in the order of the queue
-	front   float64                 // the pass of the front
-	now     float64
-	begun   int
+	waiting []*orderedRow           // in the order of queues
 }
 
 type orderedGate struct {
-	places  int // of a key
-	total   int // of all keys; -1: any number
-	rate    float64
-	weight  int
+	places  int            // of a key; -1: any number
+	total   int            // of all keys; -1: any number
+	rate    float64        // the burst of all keys; 0: there is no rate
+	weight  int            // beside other gates
 	keys    map[string]int // weights
-	after   string
-	used    int
-	pass    float64
 	running map[string]int // by key
 	owes    float64        // what all keys owe
 }
 
+// orderedTurn is where a process is at a gate.
+type orderedTurn struct {
+	after string
+	used  int
+	pass  float64
+}
+
+func (o *ordered) turnAt(party string) *orderedTurn {
+	if o.turned[party] == nil {
+		o.turned[party] = &orderedTurn{}
+	}
+	return o.turned[party]
+}
+
 type orderedRow struct {
 	id       int64
+	queue    string
 	party    string // empty: the front
 	key      string
 	priority int
@@ -52,36 +70,44 @@ func compareRows(a, b *orderedRow) int {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(b.age, a.age), cmp.Compare(a.id, b.id))
 }
 
-// turns returns the rows of a party in their turns, as many as a claim may take now.
-func (o *ordered) turns(party string, want int) (rows []*orderedRow) {
-	g := o.gates[party]
-	lines := map[string][]*orderedRow{}
+// turns returns the rows of a party in their turns, as many as a claim may take now. One that yields
+// leaves a place to the other queue where that is ahead.
+func (o *ordered) turns(party string, want int, yields bool) (rows []*orderedRow) {
+	g, at := o.gates[party], o.turnAt(party)
+	lines, others := map[string][]*orderedRow{}, map[string]*orderedRow{}
 	for _, r := range o.waiting {
-		if r.party == party {
+		if r.party == party && r.queue == o.queue {
 			lines[r.key] = append(lines[r.key], r)
+		} else if r.party == party && yields && others[r.key] == nil {
+			others[r.key] = r
 		}
 	}
 	names := slices.Sorted(maps.Keys(lines))
-	if g.after != "" { // the ring begins behind the last turn, or in its middle
-		at, _ := slices.BinarySearchFunc(names, g.after, func(name, after string) int {
-			if g.used == 0 && name == after {
+	if at.after != "" { // the ring begins behind the last turn, or in its middle
+		n, _ := slices.BinarySearchFunc(names, at.after, func(name, after string) int {
+			if at.used == 0 && name == after {
 				return -1
 			}
 			return strings.Compare(name, after)
 		})
-		names = slices.Concat(names[at:], names[:at])
+		names = slices.Concat(names[n:], names[:n])
 	}
-	all := 0
-	for _, n := range g.running {
-		all += n
-	}
-	left := want
+	shared := want
 	if g.total >= 0 {
-		left = min(left, g.total-all)
+		all := 0
+		for _, n := range g.running {
+			all += n
+		}
+		shared = g.total - all
 	}
 	if g.rate > 0 {
-		left = min(left, int(g.rate-g.owes))
+		shared = int(g.rate - g.owes)
 	}
+	bounded := g.total >= 0 || g.rate > 0
+	if bounded && len(others) > 0 {
+		shared--
+	}
+	left := min(want, shared)
 	if left <= 0 {
 		return nil
 	}
@@ -94,10 +120,14 @@ func (o *ordered) turns(party string, want int) (rows []*orderedRow) {
 	for i, name := range names {
 		t := turn{key: name, free: left, weight: max(1, g.keys[name])}
 		if g.places >= 0 {
-			t.free = min(left, g.places-g.running[name])
+			free := g.places - g.running[name]
+			if o := others[name]; o != nil && free <= want && compareRows(o, lines[name][0]) < 0 {
+				free--
+			}
+			t.free = min(left, free)
 		}
-		if i == 0 && name == g.after {
-			t.used = min(g.used, t.weight-1)
+		if i == 0 && name == at.after {
+			t.used = min(at.used, t.weight-1)
 		}
 		if t.free > 0 {
 			met = append(met, t)
@@ -117,7 +147,7 @@ func (o *ordered) turns(party string, want int) (rows []*orderedRow) {
 				}
 				r := lines[t.key][took]
 				spent += float64(r.cost)
-				if g.rate > 0 && g.owes+spent-float64(r.cost)+min(float64(r.cost), g.rate) > g.rate || g.total >= 0 && len(rows) >= left {
+				if g.rate > 0 && g.owes+spent-float64(r.cost)+min(float64(r.cost), g.rate) > g.rate || bounded && len(rows) >= shared {
 					return rows // nobody of the gate before the one whose turn it is
 				}
 				rows = append(rows, r)
@@ -136,7 +166,7 @@ func btoi(b bool) int {
 }
 
 // claim takes so many rows.
-func (o *ordered) claim(want int) (ids []int64) {
+func (o *ordered) claim(want int, yields bool) (ids []int64) {
 	type next struct {
 		rows   []*orderedRow
 		pass   float64
@@ -145,8 +175,8 @@ func (o *ordered) claim(want int) (ids []int64) {
 	}
 	parties := map[string]*next{}
 	for name, g := range o.gates {
-		if rows := o.turns(name, want); len(rows) > 0 {
-			parties[name] = &next{rows, max(g.pass, o.now), g.weight, rows[0].age}
+		if rows := o.turns(name, want, yields); len(rows) > 0 {
+			parties[name] = &next{rows, max(o.turnAt(name).pass, o.now), g.weight, rows[0].age}
 		}
 	}
 	may := 0 // the weight of the front: that of all gates together
@@ -155,7 +185,7 @@ func (o *ordered) claim(want int) (ids []int64) {
 	}
 	var front []*orderedRow
 	for _, r := range o.waiting {
-		if r.party == "" {
+		if r.party == "" && r.queue == o.queue {
 			front = append(front, r)
 		}
 	}
@@ -204,11 +234,11 @@ func (o *ordered) claim(want int) (ids []int64) {
 func (o *ordered) enter(r *orderedRow) {
 	o.waiting = slices.DeleteFunc(o.waiting, func(x *orderedRow) bool { return x == r })
 	if g := o.gates[r.party]; g != nil {
-		weight := max(1, g.keys[r.key])
-		if g.after != r.key {
-			g.after, g.used = r.key, 0
+		t := o.turnAt(r.party)
+		if t.after != r.key {
+			t.after, t.used = r.key, 0
 		}
-		g.used = (g.used + 1) % weight
+		t.used = (t.used + 1) % max(1, g.keys[r.key])
 		g.running[r.key]++
 		if g.rate > 0 {
 			g.owes += float64(r.cost)
@@ -223,15 +253,15 @@ func (o *ordered) pay(took map[string]int, may, aged int) {
 		all += n
 		if name == "" && may > 0 {
 			least = min(least, max(o.front, o.now))
-		} else if g := o.gates[name]; g != nil {
-			least = min(least, max(g.pass, o.now))
+		} else if name != "" {
+			least = min(least, max(o.turnAt(name).pass, o.now))
 		}
 	}
 	for name, n := range took {
 		if name == "" && may > 0 {
 			o.front = max(o.front, o.now) + float64(n)/float64(may)
-		} else if g := o.gates[name]; g != nil {
-			g.pass = max(g.pass, o.now) + float64(n)/float64(g.weight)
+		} else if t := o.turnAt(name); name != "" {
+			t.pass = max(t.pass, o.now) + float64(n)/float64(o.gates[name].weight)
 		}
 	}
 	if least < 1e9 {
@@ -240,14 +270,18 @@ func (o *ordered) pay(took map[string]int, may, aged int) {
 	o.begun = max(0, o.begun+all-16*min(all, aged))
 }
 
-// Over random histories of a queue with gates of all kinds, claims take what the model takes: keys
-// in turns by weight, more urgent parties first, equal ones by their weights, an expensive one in
-// its turn, and now and then what has waited longest.
+// Over random histories of two processes, two queues and gates of all kinds, claims take what the
+// model takes: keys in turns by weight, more urgent parties first, equal ones by their weights, an
+// expensive one in its turn, now and then what has waited longest, and what a queue leaves to one
+// that is ahead.
 func TestClaimsAreInOrder(t *testing.T) {
 	for seed := range uint64(tier.Pick(4, 12, 300)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			b, random := newBench(t), rand.New(rand.NewPCG(seed, 7))
-			o := &ordered{gates: map[string]*orderedGate{}}
+			o := &orderedWorld{gates: map[string]*orderedGate{}}
+			queues := []string{"default", "other"}[:1+seed%2]
+			b.serve("default", false, "1 h")
+			b.serve("other", false, "1 h")
 			keys := map[string][]string{}
 			for n := range 1 + random.IntN(3) {
 				name := string(rune('a' + n))
@@ -294,8 +328,8 @@ func TestClaimsAreInOrder(t *testing.T) {
 			var running []*orderedRow
 			claims := map[int64]func(){}
 			add := func() {
-				r := &orderedRow{priority: random.IntN(3) * random.IntN(2), age: 1 + random.IntN(1_000_000), cost: 1}
-				row := columns{"fsm": `'f'`, "step": `'s'`, "priority": fmt.Sprint(r.priority), "eligible_at": fmt.Sprintf("now() - %d * interval '1 s'", r.age)}
+				r := &orderedRow{priority: random.IntN(3) * random.IntN(2), age: 1 + random.IntN(1_000_000), cost: 1, queue: queues[random.IntN(len(queues))]}
+				row := columns{"queue": quote(r.queue), "fsm": `'f'`, "step": `'s'`, "priority": fmt.Sprint(r.priority), "eligible_at": fmt.Sprintf("now() - %d * interval '1 s'", r.age)}
 				if party := random.IntN(len(keys) + 1); party > 0 {
 					name := slices.Sorted(maps.Keys(keys))[party-1]
 					r.key = keys[name][random.IntN(len(keys[name]))]
@@ -314,15 +348,27 @@ func TestClaimsAreInOrder(t *testing.T) {
 				rows[r.id], o.waiting = r, append(o.waiting, r)
 				slices.SortFunc(o.waiting, compareRows)
 			}
-			turn := store.Turn{}
+			type who struct {
+				process int
+				queue   string
+			}
+			turns, models := map[who]store.Turn{}, map[who]*ordered{}
 			for n := range tier.Pick(40, 80, 200) {
 				for range random.IntN(6) {
 					add()
 				}
 				want := 1 + random.IntN(4) // as many as a claim looks at, at any number of gates
-				expected := o.claim(want)
-				got := b.claim(most(want), window(100), knowing("f/1", "ma/1", "mb/1", "mc/1"), func(p *store.ClaimParams) { p.Gated, p.Lines = true, turn })
-				turn = got.Turn
+				me := who{random.IntN(1 + int(seed/2)%2), queues[random.IntN(len(queues))]}
+				if models[me] == nil {
+					models[me] = &ordered{orderedWorld: o, queue: me.queue, turned: map[string]*orderedTurn{}}
+				}
+				yields := random.IntN(2) == 0
+				expected := models[me].claim(want, yields)
+				got := b.claim(queue(me.queue), most(want), window(100), knowing("f/1", "ma/1", "mb/1", "mc/1"), func(p *store.ClaimParams) {
+					p.Gated, p.Lines = true, turns[me]
+					p.Lines.Yields = yields
+				})
+				turns[me] = got.Turn
 				require.ElementsMatch(t, expected, ids(got.Claims), "claim %d of %d", n, want)
 				for _, c := range got.Claims {
 					running = append(running, rows[c.ID])
