@@ -218,7 +218,7 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 				}
 			}
 			continue
-		case got.Moved == 0 && len(got.Refused) == 0 && (!got.Cut || n > handTurns):
+		case got.Moved == 0 && len(got.Refused) == 0 && (!got.Cut && !got.Turn.Blind || n > handTurns):
 			if got.NextDue > 0 {
 				h.due[queue] = got.NextDue
 			}

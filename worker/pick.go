@@ -197,8 +197,8 @@ func (s *scheduler) next(r *claimReply, due *time.Timer) {
 		again = sooner(again, s.yields.began(s.since()))
 	}
 	switch {
-	case !short, left, s.wide, len(r.Refused) > 0, r.More && len(r.Claims) > 0:
-		s.ready = true // a full claim, or one that moved or set apart rows, or will move some: there may be more
+	case !short, left, s.wide, len(r.Refused) > 0, r.More && len(r.Claims) > 0, r.Turn.Blind:
+		s.ready = true // a full claim, or one that moved or set apart rows, will move some, or left some in line: there may be more
 	case r.after != store.Place{} && (again < 0 || s.front-s.since() < again):
 		due.Reset(s.front - s.since()) // then look at the rows before it
 	case again >= 0:

@@ -61,7 +61,7 @@ func TestTheMoreUrgentGoesFirst(t *testing.T) {
 			if slow == fast {
 				continue
 			}
-			for _, limit := range []int{1, 10, 200} {
+			for _, limit := range tier.Pick([]int{10}, []int{1, 10, 200}, []int{1, 10, 200}) {
 				t.Run(fmt.Sprintf("%q behind %q, %d", slow, fast, limit), func(t *testing.T) {
 					b := newBench(t)
 					for machine, gate := range map[string]string{"bulk": slow, "urgent": fast} {
@@ -90,8 +90,8 @@ func TestTheMoreUrgentGoesFirst(t *testing.T) {
 // says, and the front has as many as both.
 func TestGatesShareByTheirWeights(t *testing.T) {
 	each := tier.Pick(1_000, 4_000, 50_000)
-	for _, weight := range []int{1, 3} {
-		for _, limit := range []int{1, 10, 100} {
+	for _, weight := range tier.Pick([]int{3}, []int{1, 3}, []int{1, 3}) {
+		for _, limit := range tier.Pick([]int{10}, []int{1, 10, 100}, []int{1, 10, 100}) {
 			t.Run(fmt.Sprint(weight, limit), func(t *testing.T) {
 				b := newBench(t)
 				b.gate(store.Gate{Name: "a", Machine: "bulk", Label: "customer", Places: 100, Total: store.NoBound})
@@ -118,8 +118,8 @@ func TestGatesShareByTheirWeights(t *testing.T) {
 // few slots a process has, and although others could begin at once with what is left.
 func TestAnExpensiveInstanceHasItsTurn(t *testing.T) {
 	tenants := tier.Pick(30, 100, 1_000)
-	for _, slots := range []int{1, 5, 200} {
-		for _, cost := range []int{5, 10, 15} {
+	for _, slots := range tier.Pick([]int{1, 5}, []int{1, 5, 200}, []int{1, 5, 200}) {
+		for _, cost := range tier.Pick([]int{15}, []int{5, 10, 15}, []int{5, 10, 15}) {
 			t.Run(fmt.Sprint(slots, cost), func(t *testing.T) {
 				b := newBench(t)
 				b.gate(store.Gate{Name: "llm", Label: "customer", CostLabel: "cost", Places: store.NoBound, Total: store.NoBound,
