@@ -74,8 +74,7 @@ func TestDrainFreesAGateOfWhoIsCutOff(t *testing.T) {
 	durabletest.RequireParked(t, kit, id)
 }
 
-// Instances behind no gate that somebody has locked, however urgent, keep Drain from nothing that is
-// in line.
+// Locked instances behind no gate, however urgent, keep Drain from none that is in line.
 func TestDrainGoesOnBesideLockedInstances(t *testing.T) {
 	t.Parallel()
 	kit := newShop(t)

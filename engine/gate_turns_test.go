@@ -14,9 +14,9 @@ import (
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
-// Two processes serve a queue each, and one gate with one place bounds both. What is more urgent
-// begins while the other queue is in the middle of its work, although that one's process claims
-// again whenever it frees the place. A queue that nobody serves holds up none of them.
+// Two processes serve a queue each, and one gate with one place bounds both. More urgent
+// instances begin while the other queue is in the middle of its work, although its process claims
+// again whenever it frees the place. A queue that no process serves holds up none of them.
 func TestTwoQueuesTakeTurnsAtOneGate(t *testing.T) {
 	t.Parallel()
 	pool, ctx := pgtest.Pool(t, pgtest.Migrated(t)), within(t)

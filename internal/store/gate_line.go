@@ -70,21 +70,22 @@ SELECT x.id FROM line x`)
 //   - sums: of those, the ones whose costs the tokens of their key cover. One that costs more than
 //     the burst begins when nothing is owed, and is paid off.
 //   - may: of these, what the totals of the gates leave, and all rows of the other keys, which need
-//     no sums. What comes behind a row that a total does not cover may not begin either: the sums run
+//     no sums. Rows behind one that a total does not cover may not begin either: the sums run
 //     over all keys of the gate in their turns.
 //   - front: what the front has for the same claim, locking nothing, if something may begin here. It
-//     looks where gatedSQL will, which comes next and takes what is left to it. A row that gatedSQL
-//     cannot claim after all, since somebody has it locked, leaves the claim short, and the next one
+//     looks where gatedSQL will, which comes next and takes what is left to it. A row that gatedSQL cannot claim
+//     after all, since another transaction has it locked, leaves the claim short, and the next one
 //     does not look at the front: see Turn.Blind.
-//   - merged: both in the order that Turn has, and picked: of what is wanted, the rows in line. Those
+//   - merged: both in the order that Turn has, and picked: the rows in line among the first that
+//     are wanted. Those
 //     with a partition key are updated in key order, against deadlocks on the busy index (T85); the
 //     others need no order.
 //   - turn: where the next claim goes on, for each party. Behind the last row that was picked, within
-//     its key's turn: what comes after it may have been met, and has had nothing, as where a total
+//     its key's turn: rows after it may have been met, and have had nothing, as if a total
 //     was used up. If nothing was picked, where this claim began: a row whose turn it is, and that
 //     costs more than is left of a total, has the next turn, too. If the claim has visited too many
-//     keys in vain, or somebody has their rows locked, behind the last key that was met, so that no
-//     key is always met in vain.
+//     keys in vain, or their rows were locked, behind the last key that was met, so that no key is
+//     always met in vain.
 //   - pay: adds to the debts. A key that nothing has begun at has no row to lock. If whoever
 //     throttles it inserts one meanwhile, pay meets that row, and keeps its pace. If that one does
 //     not commit, pay fails: see claimPaid.
@@ -100,7 +101,7 @@ SELECT x.id FROM line x`)
 //
 // $1 queue $2 worker $3 machines $4 most rows to claim $5 most keys to visit $6 ids to pass over $7
 // to $11 the turns $12 lease, µs $13 to $15 the place behind which the front is looked at $16 whether
-// it is $17 its pass $18 starts for who has waited longest $19 whether to yield, or the only ids, if it
+// it is $17 its pass $18 starts for the party that has waited longest $19 whether to yield, or the only ids, if it
 // is for some.
 func lineText(some bool) string {
 	return lineLook{most: "$4", keys: "$5", pass: "$6", turns: 7, yields: either(some, `false`, `$19::bool`), locks: true, some: some,
@@ -224,7 +225,7 @@ type lineLook struct {
 }
 
 // partyText finds the parties of a queue: the gates at which rows are in line there. The keys of a
-// gate with a label are one party, name/, and what is in line at a gate without one is another.
+// gate with a label are one party, name/, and the line at a gate without one is another.
 // Each goes round its own keys. A claim looks at those 64 whose turn is next, and at about twice as
 // many rows as it wants, so that many gates cost it no more than few.
 func (p lineLook) partyText() string {
@@ -249,19 +250,19 @@ party AS MATERIALIZED (
 // unpaidText are the keys without a row that somebody else is about to insert.
 const unpaidText = `current_setting('gendurable.unpaid')::text[]`
 
-// rivalsText are the other queues in which rows are in line and which somebody serves, up to
+// rivalsText are the other queues in which rows are in line and which a live worker serves, up to
 // sixteen of them.
 //
-// Each queue has a line of its own at a key, and whoever ends a claim claims again at once: alone,
-// that gives every place to the queue that has had it before, for as long as it has rows in line.
-// So a claim that yields leaves one place, or one token, of a key to another queue whose head is
-// ahead of its own there, by priority, time and id, as in one queue. At what all keys of a gate
+// Each queue has a separate line at a key, and the process that ends a claim claims again at once.
+// Alone, that gives every place to the queue that has had it before, for as long as it has rows in
+// line.
+// So a claim that yields leaves one place, or one token, of a key to another queue if the first
+// row there is ahead of this queue's first, by priority, time and id, as in one queue. At what all keys of a gate
 // share it leaves one if another queue has rows in line at the gate. A claim that finds no place at
 // such a key reports that it has rivals, and is repeated soon, so that it meets the place that is
 // left to it.
 //
-// Nobody waits for another queue, which may have no slots, or not be able to begin what is at its
-// head: the scheduler has its claims yield for a part of the time only, see yieldFor.
+// No claim waits for another queue, which may have no slots, or not be able to begin its first row: the scheduler has its claims yield for a part of the time only, see yieldFor.
 func (p lineLook) rivalsText() string {
 	return `other(queue) AS (
   SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE ` + inLine + ` ` + lineOrder + ` LIMIT 1) WHERE ` + p.yields + `

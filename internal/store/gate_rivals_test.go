@@ -19,8 +19,8 @@ func (b bench) serve(queue string, draining bool, until string) {
 		VALUES (gen_random_uuid(), 'here', 1, '', jsonb_build_object($1::text, 1), '{}', $2, now() + $3::interval)`, queue, draining, until)
 }
 
-// A claim that yields leaves a place of a gate to a queue that is ahead of its own there, and no
-// more than one. To a queue that nobody serves, or that is behind, it leaves none.
+// A claim that yields leaves a place of a gate to a queue that is ahead there, and no more than one. It
+// leaves none to a queue that no worker serves, or that is behind.
 func TestAClaimYieldsToAQueueThatIsAhead(t *testing.T) {
 	older, younger := `now() - interval '2 h'`, `now() - interval '1 s'`
 	for _, c := range []struct {
@@ -82,8 +82,8 @@ func TestAClaimYieldsToAQueueThatIsAhead(t *testing.T) {
 	}
 }
 
-// Two queues at one gate have its places in the order of one queue while both yield, whoever claims
-// first, and however often.
+// Two queues at one gate have its places in the order of one queue while both yield, in
+// whichever order and however often their processes claim.
 func TestTwoQueuesShareAGateInOneOrder(t *testing.T) {
 	b := newBench(t)
 	b.gate(store.Gate{Name: "g", Places: 1, Total: store.NoBound})
@@ -111,7 +111,7 @@ func TestTwoQueuesShareAGateInOneOrder(t *testing.T) {
 	require.Equal(t, order, begun)
 }
 
-// Who finds no place at a gate at which another queue is in line, too, is told so.
+// A claim that finds no place at a gate says whether another queue is in line there, too.
 func TestAClaimReportsItsRivals(t *testing.T) {
 	b := newBench(t)
 	b.gate(store.Gate{Name: "g", Places: 1, Total: store.NoBound})

@@ -10,16 +10,16 @@ import (
 //
 //   - Within a party at a gate, keys have their turns, by weight, and within a key the order is the
 //     queue's. What a key inserts, and how urgently, gives it no more turns.
-//   - Between parties the more urgent goes first. A row whose turn comes before that of a more
-//     urgent one of its gate, among those at which the claim looks, is as urgent as that one: or
-//     else the urgent one would wait for what is less urgent elsewhere.
+//   - Between parties the more urgent goes first. A row that stands before a more urgent
+//     one in the turns of its gate, among those at which the claim looks, is as urgent as that one: or
+//     else the urgent one would wait for less urgent ones elsewhere.
 //   - Equally urgent parties share: half of the starts are for the front, and half for the gates, by
 //     their weights. It is start-time fair queueing: a party has a pass, to which a start adds one
 //     by the weight, and the least pass goes first. A party that was idle, or was not urgent enough,
 //     goes on at the present pass, so it has no credit.
 //   - One start of agedEach is for the party whose first has waited longest, however urgent others
 //     are.
-//   - What all keys of a gate share (a total, its rate) nobody has before the one whose turn it is,
+//   - No row takes a place or a token that all keys of a gate share before the one whose turn it is,
 //     however expensive that one is. So it begins once what it costs is there.
 //
 // All of it is the process' own: each process goes round by itself.
@@ -27,7 +27,7 @@ import (
 // agedEach is how many starts have one among them for the party that has waited longest.
 const agedEach = 16
 
-// partiesKept bounds for how many parties a process remembers where they were.
+// partiesKept bounds for how many parties a process remembers their turns.
 const partiesKept = 1000
 
 // Turn is where a process goes on through a queue at gates.
@@ -37,8 +37,8 @@ type Turn struct {
 	Now   float64             // the pass at which idle parties go on
 	Begun int                 // starts since the last one for who has waited longest
 
-	// Blind says to look at the lines as if nothing were in front: the claim before has left starts to
-	// the front of which it made nothing, since somebody has rows locked there, or they had to move.
+	// Blind says to look at the lines as if nothing were in front: the claim before has left starts
+	// to the front in vain, since rows there were locked, or had to move.
 	Blind bool
 	// Yields says to leave a place to another queue that is ahead at the same key: see rivalsText.
 	Yields bool
@@ -82,7 +82,8 @@ func notNil(texts []string) []string {
 	return texts
 }
 
-// aged returns how many starts of a claim of so many rows are for who has waited longest.
+// aged returns how many starts of a claim of so many rows are for the party that has waited
+// longest.
 func (t *Turn) aged(limit int) int { return (t.Begun + limit) / agedEach }
 
 // next returns the turn after a claim of so many rows, with what it found and the starts from the
