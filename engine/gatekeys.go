@@ -64,8 +64,8 @@ func (a *Admin) OpenGate(ctx context.Context, key string, options ...VerbOption)
 }
 
 // SetGateWeight sets how many turns a key of a gate with a label gets where others get one, from 1,
-// which all keys have at first, to MaxGateWeight, and reports whether that changed anything. With the
-// name of a gate, it sets how many starts that gate gets in a queue where other gates get one.
+// which all keys have at first, to MaxGateWeight, and reports whether that changed anything. With
+// the name of a gate, it sets how many starts that gate gets in a queue where other gates get one.
 // Errors: as of CloseGate.
 func (a *Admin) SetGateWeight(ctx context.Context, key string, weight int, options ...VerbOption) (changed bool, err error) {
 	if weight < 1 || weight > MaxGateWeight {

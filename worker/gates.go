@@ -18,9 +18,9 @@ const (
 	// the pause before the next one goes on.
 	cutTimes = 4
 	// yieldFor is for how long claims of a queue leave a place at a gate to other queues that are
-	// ahead of it there, once in each yieldEach. So a place that those queues do not take, since they have no free slots, is lost for a fifth of
-	// the time at most, and a queue that is ahead has one
-	// a second after it has come to be free.
+	// ahead of it there, once in each yieldEach. So a place that those queues do not take, since they
+	// have no free slots, is lost for a fifth of the time at most, and a queue that is ahead has one a
+	// second after it has come to be free.
 	yieldFor, yieldEach = 200 * time.Millisecond, time.Second
 	// rivalAgain is in how long a claim is repeated that has found no place at a gate at which another
 	// queue is in line, too: several times while that one yields.

@@ -73,11 +73,10 @@ var (
 // behind it are promoted when its claim ends, as behind any anchor. A process that knows of no gate
 // claims without heeding any: see Poll for how soon it knows.
 //
-// Delayed instances get in line only when they are due. If one tenant has 100,000 that are due
-// at once, claims put a thousand in line at a time, and rows that become due meanwhile are behind
-// them all.
-// So such a claim, whose window is wide, also looks at the last 200 rows that are due, and puts those
-// in line that are behind a gate. It claims none of them: that would be out of turn.
+// Delayed instances get in line only when they are due. If one tenant has 100,000 that are due at
+// once, claims put a thousand in line at a time, and rows that become due meanwhile are behind them
+// all. So such a claim, whose window is wide, also looks at the last 200 rows that are due, and
+// puts those in line that are behind a gate. It claims none of them: that would be out of turn.
 //
 // The claim token is drawn in SET, for claimed rows only. It does not order a key's holders: it is
 // drawn before the row has its entry in the unique index of executing keys, and a claim that is

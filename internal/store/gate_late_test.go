@@ -9,9 +9,9 @@ import (
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
-// While claims put very many instances of one customer in line, which were due at once, instances of another
-// customer that have become due since get in line and begin. Instances behind no gate keep their
-// order.
+// While claims put very many instances of one customer in line, which were due at once, instances
+// of another customer that have become due since get in line and begin. Instances behind no gate
+// keep their order.
 func TestManyThatAreDueAtOnceHoldUpNobody(t *testing.T) {
 	big := tier.Pick(4_000, 10_000, 100_000)
 	b := newBench(t)

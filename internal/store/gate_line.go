@@ -32,8 +32,8 @@ func paceOf(per string) string {
 var (
 	lineSQL     = named("claim lined", lineText(false))
 	lineSomeSQL = named("claim some lined", lineText(true))
-	// lineWindowSQL lists the rows at which lineSQL looks, and locks none. $1 queue $2 most $3 most keys
-	// $4 ids to pass over $5 to $9 the turns
+	// lineWindowSQL lists the rows at which lineSQL looks, and locks none. $1 queue $2 most $3 most
+	// keys $4 ids to pass over $5 to $9 the turns
 	lineWindowSQL = named("line window", lineLook{most: "$2", keys: "$3", pass: "$4", turns: 5, known: `true`, yields: `false`}.text()+`
 SELECT x.id FROM line x`)
 )
@@ -43,14 +43,14 @@ SELECT x.id FROM line x`)
 //   - r: the rules, and per gate what all its keys together may still take (total), and what they
 //     owe (owes). Nobody else changes that, under the lock. A total counts the rows that have a
 //     place, so a gate that bounds all keys together gives as many places to each.
-//   - party: the gates at which rows are in line, see partyText, each with where this process goes on
-//     through its keys.
-//   - walk: goes from key to key of each party in a loose index scan, behind the place where the last
-//     claim of this process ended, once around at most, until it has met as many free places as it
-//     looks for (most) in one turn of each key, or has visited so many keys. A key without a place,
-//     without tokens or closed costs its visit, however many rows wait there. A gate that is not
-//     locked, is closed as a whole, or has nothing left of what all its keys may take together costs
-//     one visit, however many keys it has. A key whose gate is gone lets all its rows go.
+//   - party: the gates at which rows are in line, see partyText, each with where this process goes
+//     on through its keys.
+//   - walk: goes from key to key of each party in a loose index scan, behind the place where the
+//     last claim of this process ended, once around at most, until it has met as many free places
+//     as it looks for (most) in one turn of each key, or has visited so many keys. A key without a
+//     place, without tokens or closed costs its visit, however many rows wait there. A gate that is
+//     not locked, is closed as a whole, or has nothing left of what all its keys may take together
+//     costs one visit, however many keys it has. A key whose gate is gone lets all its rows go.
 //   - key: locks the row of gate_keys of each key with a rate, and takes its debt from there:
 //     whoever throttles or closes the key changes that row, and holds up only this key. If there
 //     are fewer keys than rows are wanted, each has several turns. numbers are those of its free
@@ -72,16 +72,16 @@ SELECT x.id FROM line x`)
 //   - may: of these, what the totals of the gates leave, and all rows of the other keys, which need
 //     no sums. Rows behind one that a total does not cover may not begin either: the sums run
 //     over all keys of the gate in their turns.
-//   - front: what the front has for the same claim, locking nothing, if something may begin here. It
-//     looks where gatedSQL will, which comes next and takes what is left to it. A row that gatedSQL cannot claim
-//     after all, since another transaction has it locked, leaves the claim short, and the next one
-//     does not look at the front: see Turn.Blind.
+//   - front: what the front has for the same claim, locking nothing, if something may begin here.
+//     It looks where gatedSQL will, which comes next and takes what is left to it. A row that
+//     gatedSQL cannot claim after all, since another transaction has it locked, leaves the claim
+//     short, and the next one does not look at the front: see Turn.Blind.
 //   - merged: both in the order that Turn has, and picked: the rows in line among the first that
 //     are wanted. Those
 //     with a partition key are updated in key order, against deadlocks on the busy index (T85); the
 //     others need no order.
-//   - turn: where the next claim goes on, for each party. Behind the last row that was picked, within
-//     its key's turn: rows after it may have been met, and have had nothing, as if a total
+//   - turn: where the next claim goes on, for each party. Behind the last row that was picked,
+//     within its key's turn: rows after it may have been met, and have had nothing, as if a total
 //     was used up. If nothing was picked, where this claim began: a row whose turn it is, and that
 //     costs more than is left of a total, has the next turn, too. If the claim has visited too many
 //     keys in vain, or their rows were locked, behind the last key that was met, so that no key is
@@ -100,9 +100,9 @@ SELECT x.id FROM line x`)
 // gen_durable_busy refuses the claim if somebody else has just claimed another of the key.
 //
 // $1 queue $2 worker $3 machines $4 most rows to claim $5 most keys to visit $6 ids to pass over $7
-// to $11 the turns $12 lease, µs $13 to $15 the place behind which the front is looked at $16 whether
-// it is $17 its pass $18 starts for the party that has waited longest $19 whether to yield, or the only ids, if it
-// is for some.
+// to $11 the turns $12 lease, µs $13 to $15 the place behind which the front is looked at $16
+// whether it is $17 its pass $18 starts for the party that has waited longest $19 whether to yield,
+// or the only ids, if it is for some.
 func lineText(some bool) string {
 	return lineLook{most: "$4", keys: "$5", pass: "$6", turns: 7, yields: either(some, `false`, `$19::bool`), locks: true, some: some,
 		known: `(g.fsm || '/' || g.fsm_version) = ANY($3::text[])`}.text() + `,
@@ -255,14 +255,14 @@ const unpaidText = `current_setting('gendurable.unpaid')::text[]`
 //
 // Each queue has a separate line at a key, and the process that ends a claim claims again at once.
 // Alone, that gives every place to the queue that has had it before, for as long as it has rows in
-// line.
-// So a claim that yields leaves one place, or one token, of a key to another queue if the first
-// row there is ahead of this queue's first, by priority, time and id, as in one queue. At what all keys of a gate
-// share it leaves one if another queue has rows in line at the gate. A claim that finds no place at
-// such a key reports that it has rivals, and is repeated soon, so that it meets the place that is
-// left to it.
+// line. So a claim that yields leaves one place, or one token, of a key to another queue if the
+// first row there is ahead of this queue's first, by priority, time and id, as in one queue. At
+// what all keys of a gate share it leaves one if another queue has rows in line at the gate. A
+// claim that finds no place at such a key reports that it has rivals, and is repeated soon, so that
+// it meets the place that is left to it.
 //
-// No claim waits for another queue, which may have no slots, or not be able to begin its first row: the scheduler has its claims yield for a part of the time only, see yieldFor.
+// No claim waits for another queue, which may have no slots, or not be able to begin its first row:
+// the scheduler has its claims yield for a part of the time only, see yieldFor.
 func (p lineLook) rivalsText() string {
 	return `other(queue) AS (
   SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE ` + inLine + ` ` + lineOrder + ` LIMIT 1) WHERE ` + p.yields + `

@@ -70,8 +70,8 @@ func compareRows(a, b *orderedRow) int {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(b.age, a.age), cmp.Compare(a.id, b.id))
 }
 
-// turns returns the rows of a party in their turns, as many as a claim may take now. One that yields
-// leaves a place to the other queue where that is ahead.
+// turns returns the rows of a party in their turns, as many as a claim may take now. One that
+// yields leaves a place to the other queue where that is ahead.
 func (o *ordered) turns(party string, want int, yields bool) (rows []*orderedRow) {
 	g, at := o.gates[party], o.turnAt(party)
 	lines, others := map[string][]*orderedRow{}, map[string]*orderedRow{}

@@ -51,8 +51,8 @@ func (b bench) starts(limit int, enough func(n map[string]int) bool) map[string]
 }
 
 // The more urgent instances go first, be they in line at a gate with a label, at one without, or in
-// front, and be the bulk of the queue in any other of these. But for one start in 16, no bulk begins
-// before all that is urgent has.
+// front, and be the bulk of the queue in any other of these. But for one start in 16, no bulk
+// begins before all that is urgent has.
 func TestTheMoreUrgentGoesFirst(t *testing.T) {
 	bulk, urgent := tier.Pick(1_000, 5_000, 100_000), tier.Pick(200, 500, 2_000)
 	at := map[string]int{"": 0, "each": 20, "all": 0}
@@ -114,8 +114,9 @@ func TestGatesShareByTheirWeights(t *testing.T) {
 	}
 }
 
-// An instance that costs as much as the burst of a rate of all, or more, begins in its turn, however
-// few slots a process has, and although others could begin at once with the tokens that are left.
+// An instance that costs as much as the burst of a rate of all, or more, begins in its turn,
+// however few slots a process has, and although others could begin at once with the tokens that are
+// left.
 func TestAnExpensiveInstanceHasItsTurn(t *testing.T) {
 	tenants := tier.Pick(30, 100, 1_000)
 	for _, slots := range tier.Pick([]int{1, 5}, []int{1, 5, 200}, []int{1, 5, 200}) {

@@ -19,8 +19,8 @@ func (b bench) serve(queue string, draining bool, until string) {
 		VALUES (gen_random_uuid(), 'here', 1, '', jsonb_build_object($1::text, 1), '{}', $2, now() + $3::interval)`, queue, draining, until)
 }
 
-// A claim that yields leaves a place of a gate to a queue that is ahead there, and no more than one. It
-// leaves none to a queue that no worker serves, or that is behind.
+// A claim that yields leaves a place of a gate to a queue that is ahead there, and no more than
+// one. It leaves none to a queue that no worker serves, or that is behind.
 func TestAClaimYieldsToAQueueThatIsAhead(t *testing.T) {
 	older, younger := `now() - interval '2 h'`, `now() - interval '1 s'`
 	for _, c := range []struct {

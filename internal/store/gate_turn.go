@@ -10,17 +10,17 @@ import (
 //
 //   - Within a party at a gate, keys have their turns, by weight, and within a key the order is the
 //     queue's. What a key inserts, and how urgently, gives it no more turns.
-//   - Between parties the more urgent goes first. A row that stands before a more urgent
-//     one in the turns of its gate, among those at which the claim looks, is as urgent as that one: or
-//     else the urgent one would wait for less urgent ones elsewhere.
-//   - Equally urgent parties share: half of the starts are for the front, and half for the gates, by
-//     their weights. It is start-time fair queueing: a party has a pass, to which a start adds one
-//     by the weight, and the least pass goes first. A party that was idle, or was not urgent enough,
-//     goes on at the present pass, so it has no credit.
+//   - Between parties the more urgent goes first. A row that stands before a more urgent one in the
+//     turns of its gate, among those at which the claim looks, is as urgent as that one: or else
+//     the urgent one would wait for less urgent ones elsewhere.
+//   - Equally urgent parties share: half of the starts are for the front, and half for the gates,
+//     by their weights. It is start-time fair queueing: a party has a pass, to which a start adds
+//     one by the weight, and the least pass goes first. A party that was idle, or was not urgent
+//     enough, goes on at the present pass, so it has no credit.
 //   - One start of agedEach is for the party whose first has waited longest, however urgent others
 //     are.
-//   - No row takes a place or a token that all keys of a gate share before the one whose turn it is,
-//     however expensive that one is. So it begins once what it costs is there.
+//   - No row takes a place or a token that all keys of a gate share before the one whose turn it
+//     is, however expensive that one is. So it begins once what it costs is there.
 //
 // All of it is the process' own: each process goes round by itself.
 
