@@ -225,9 +225,10 @@ type lineLook struct {
 }
 
 // partyText finds the parties of a queue: the gates at which rows are in line there. The keys of a
-// gate with a label are one party, name/, and the line at a gate without one is another.
-// Each goes round its own keys. A claim looks at those 64 whose turn is next, and at about twice as
-// many rows as it wants, so that many gates cost it no more than few.
+// gate with a label are one party, name/, and the line at a gate without one is another. Each goes
+// round its own keys. A claim looks at about twice as many rows as it wants in all of them
+// together, and at four in each if they are not very many. So each gate is seen, and a gate that
+// lets no row begin costs a visit.
 func (p lineLook) partyText() string {
 	return fmt.Sprintf(`head(k) AS (
   SELECT (SELECT g.gate FROM {s}.gen_durable g WHERE g.queue = $1 AND `+inLine+` ORDER BY g.queue, g.gate USING ~<~ LIMIT 1)
@@ -235,16 +236,15 @@ func (p lineLook) partyText() string {
       AND g.gate ~>=~ CASE WHEN strpos(h.k, '/') > 0 THEN split_part(h.k, '/', 1) || '0' ELSE h.k || chr(1) END
     ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) FROM head h WHERE h.k IS NOT NULL),
 party AS MATERIALIZED (
-  SELECT q.*, least(c.want, greatest(4, ceil(2.0 * c.want / q.parties)))::bigint AS most, greatest(10, ceil(%[1]s::numeric / q.parties))::int AS keys
+  SELECT q.*, least(c.want, greatest(least(4, ceil(256.0 / q.parties)), ceil(2.0 * c.want / q.parties)))::bigint AS most, greatest(10, ceil(%[1]s::numeric / q.parties))::int AS keys
   FROM c CROSS JOIN (
     SELECT h.party, h.party AS lo, h.hi, t.after, CASE WHEN t.used > 0 THEN t.after ELSE coalesce(t.after || chr(1), h.party) END AS start,
-      coalesce(t.used, 0) AS used, greatest(t.pass, $%[6]d::float8) AS pass, coalesce(r.weight, 1) AS weight, least(64, count(*) OVER ()) AS parties
+      coalesce(t.used, 0) AS used, greatest(t.pass, $%[6]d::float8) AS pass, coalesce(r.weight, 1) AS weight, count(*) OVER () AS parties
     FROM (SELECT split_part(h.k, '/', 1) AS name, CASE WHEN strpos(h.k, '/') > 0 THEN split_part(h.k, '/', 1) || '/' ELSE h.k END AS party,
         CASE WHEN strpos(h.k, '/') > 0 THEN split_part(h.k, '/', 1) || '0' ELSE h.k || chr(1) END AS hi FROM head h WHERE h.k IS NOT NULL) h
     LEFT JOIN r ON r.name = h.name
     LEFT JOIN (SELECT t.party, nullif(t.after, '') AS after, t.used, t.pass
-      FROM unnest($%[2]d::text[], $%[3]d::text[], $%[4]d::int[], $%[5]d::float8[]) t(party, after, used, pass)) t ON t.party = h.party
-    ORDER BY pass, h.party LIMIT 64) q)`, p.keys, p.turns, p.turns+1, p.turns+2, p.turns+3, p.turns+4)
+      FROM unnest($%[2]d::text[], $%[3]d::text[], $%[4]d::int[], $%[5]d::float8[]) t(party, after, used, pass)) t ON t.party = h.party) q)`, p.keys, p.turns, p.turns+1, p.turns+2, p.turns+3, p.turns+4)
 }
 
 // unpaidText are the keys without a row that somebody else is about to insert.

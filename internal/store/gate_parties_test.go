@@ -165,3 +165,18 @@ func TestLockedRowsInFrontHoldUpNoLine(t *testing.T) {
 	n := b.starts(10, func(n map[string]int) bool { return n["urgent"] == 40 })
 	require.Zero(t, n["other"])
 }
+
+// A gate is seen beside any number of gates that let nobody begin, and whatever its turn is.
+func TestManyGatesHideNone(t *testing.T) {
+	b := newBench(t)
+	for n := range 100 {
+		b.gate(store.Gate{Name: fmt.Sprintf("shut%d", n), Machine: fmt.Sprintf("s%d", n), Places: n % 2, Total: store.NoBound})
+		b.insert(columns{"fsm": quote(fmt.Sprintf("s%d", n)), "step": `'s'`, "pick_lane": `3`, "gate": quote(fmt.Sprintf("shut%d", n))})
+		if n%2 == 1 {
+			b.insert(columns{"fsm": `'x'`, "step": `'s'`, "gate": quote(fmt.Sprintf("shut%d", n)), "place": `1`, "status": `'executing'`, "locked_by": `'w'`, "lease_expires_at": `now() + interval '1 h'`})
+		}
+	}
+	b.gate(store.Gate{Name: "z", Machine: "urgent", Places: 100, Total: store.NoBound})
+	b.many("urgent", "z", 0, 50, 0)
+	b.starts(10, func(n map[string]int) bool { return n["urgent"] == 50 })
+}

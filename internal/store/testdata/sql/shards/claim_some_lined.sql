@@ -31,16 +31,15 @@ head(k) AS (
       AND g.gate ~>=~ CASE WHEN strpos(h.k, '/') > 0 THEN split_part(h.k, '/', 1) || '0' ELSE h.k || chr(1) END
     ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) FROM head h WHERE h.k IS NOT NULL),
 party AS MATERIALIZED (
-  SELECT q.*, least(c.want, greatest(4, ceil(2.0 * c.want / q.parties)))::bigint AS most, greatest(10, ceil($5::numeric / q.parties))::int AS keys
+  SELECT q.*, least(c.want, greatest(least(4, ceil(256.0 / q.parties)), ceil(2.0 * c.want / q.parties)))::bigint AS most, greatest(10, ceil($5::numeric / q.parties))::int AS keys
   FROM c CROSS JOIN (
     SELECT h.party, h.party AS lo, h.hi, t.after, CASE WHEN t.used > 0 THEN t.after ELSE coalesce(t.after || chr(1), h.party) END AS start,
-      coalesce(t.used, 0) AS used, greatest(t.pass, $11::float8) AS pass, coalesce(r.weight, 1) AS weight, least(64, count(*) OVER ()) AS parties
+      coalesce(t.used, 0) AS used, greatest(t.pass, $11::float8) AS pass, coalesce(r.weight, 1) AS weight, count(*) OVER () AS parties
     FROM (SELECT split_part(h.k, '/', 1) AS name, CASE WHEN strpos(h.k, '/') > 0 THEN split_part(h.k, '/', 1) || '/' ELSE h.k END AS party,
         CASE WHEN strpos(h.k, '/') > 0 THEN split_part(h.k, '/', 1) || '0' ELSE h.k || chr(1) END AS hi FROM head h WHERE h.k IS NOT NULL) h
     LEFT JOIN r ON r.name = h.name
     LEFT JOIN (SELECT t.party, nullif(t.after, '') AS after, t.used, t.pass
-      FROM unnest($7::text[], $8::text[], $9::int[], $10::float8[]) t(party, after, used, pass)) t ON t.party = h.party
-    ORDER BY pass, h.party LIMIT 64) q),
+      FROM unnest($7::text[], $8::text[], $9::int[], $10::float8[]) t(party, after, used, pass)) t ON t.party = h.party) q),
 walk AS (
   SELECT 0 AS n, q.party, q.start AS lo, false AS over, NULL::text AS k, false AS around, NULL::text AS name, false AS run, NULL::int AS places, NULL::int[] AS taken,
     NULL::int AS rate, NULL::bigint AS rate_per, NULL::int AS burst, NULL::text AS cost_label, NULL::bigint AS total_free, NULL::int AS total_rate,
