@@ -73,3 +73,27 @@ func TestDrainFreesAGateOfWhoIsCutOff(t *testing.T) {
 	durabletest.RequireDrain(t, kit)
 	durabletest.RequireParked(t, kit, id)
 }
+
+// Locked instances behind no gate, however urgent, keep Drain from none that is in line.
+func TestDrainGoesOnBesideLockedInstances(t *testing.T) {
+	t.Parallel()
+	kit := newShop(t)
+	_, err := kit.Engine.Admin().SetGate(t.Context(), engine.Gate{Name: "shops", Label: "shop", Places: 3})
+	require.NoError(t, err)
+	for range 3 {
+		insert(t, kit, checkout.New(order{}).Priority(-1))
+	}
+	tx, err := kit.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), `SELECT FROM gendurable.gen_durable FOR UPDATE`)
+	require.NoError(t, err)
+	var ids []fsm.ID
+	for range 3 {
+		ids = append(ids, insert(t, kit, checkout.New(order{}).Label("shop", "north")))
+	}
+	durabletest.RequireDrain(t, kit)
+	for _, id := range ids {
+		durabletest.RequireParked(t, kit, id)
+	}
+}

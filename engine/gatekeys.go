@@ -64,14 +64,12 @@ func (a *Admin) OpenGate(ctx context.Context, key string, options ...VerbOption)
 }
 
 // SetGateWeight sets how many turns a key of a gate with a label gets where others get one, from 1,
-// which all keys have at first, to MaxGateWeight, and reports whether that changed anything.
+// which all keys have at first, to MaxGateWeight, and reports whether that changed anything. With
+// the name of a gate, it sets how many starts that gate gets in a queue where other gates get one.
 // Errors: as of CloseGate.
 func (a *Admin) SetGateWeight(ctx context.Context, key string, weight int, options ...VerbOption) (changed bool, err error) {
-	switch {
-	case weight < 1 || weight > MaxGateWeight:
+	if weight < 1 || weight > MaxGateWeight {
 		return false, &VerbError{VerbSetGateWeight, "weight", fmt.Errorf("%d, from 1 to %d", weight, MaxGateWeight)}
-	case !strings.Contains(key, "/"):
-		return false, &VerbError{VerbSetGateWeight, "key", fmt.Errorf("%.80q is a gate, not a key of it, such as per-customer/acme", key)}
 	}
 	return a.changeKey(ctx, VerbSetGateWeight, key, options, func(key string, by store.By) (bool, error) {
 		return a.engine.store.WeighGateKey(ctx, key, weight, by)

@@ -17,6 +17,14 @@ const (
 	// cutTimes × the server time of a claim that found nothing on its way through some of the lines is
 	// the pause before the next one goes on.
 	cutTimes = 4
+	// yieldFor is for how long claims of a queue leave a place at a gate to other queues that are
+	// ahead of it there, once in each yieldEach. So a place that those queues do not take, since they
+	// have no free slots, is lost for a fifth of the time at most, and a queue that is ahead has one a
+	// second after it has come to be free.
+	yieldFor, yieldEach = 200 * time.Millisecond, time.Second
+	// rivalAgain is in how long a claim is repeated that has found no place at a gate at which another
+	// queue is in line, too: several times while that one yields.
+	rivalAgain = yieldFor / 4
 	// lookAgain is how often a poll looks for instances in line although there seem to be none.
 	lookAgain = 30 * time.Second
 )
@@ -142,20 +150,43 @@ func (p *process) left() {
 	}
 }
 
+// yields decides when the claims of a queue yield to other queues.
+type yields struct {
+	until, next time.Duration // not between these two
+}
+
+// now reports whether a claim yields.
+func (y *yields) now(now time.Duration) bool { return now < y.until || now >= y.next }
+
+// began notes that a claim has left a place to another queue. It returns in how long this queue may
+// take the place if it is still there.
+func (y *yields) began(now time.Duration) time.Duration {
+	if now >= y.next {
+		y.until, y.next = now+yieldFor, now+yieldEach
+	}
+	return max(0, y.until-now)
+}
+
+// sooner returns the lesser of two times from now, of which a negative one is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a < 0 || b >= 0 && b < a {
+		return b
+	}
+	return a
+}
+
 // claimAgain returns in how long a claim at gates is worth repeating that was not full, or a
 // negative number.
 func claimAgain(c *store.Claimed) time.Duration {
 	least := c.NextDue
-	again := func(d time.Duration) {
-		if least < 0 || d < least {
-			least = d
-		}
-	}
 	if c.Busy {
-		again(pace.Jittered(busyAgain))
+		least = sooner(least, pace.Jittered(busyAgain))
 	}
 	if c.Cut {
-		again(cutTimes * c.Took)
+		least = sooner(least, cutTimes*c.Took)
+	}
+	if c.Rivals {
+		least = sooner(least, pace.Jittered(rivalAgain))
 	}
 	return least
 }

@@ -185,7 +185,9 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 		}
 		p.Lines = h.turns[queue]
 		got, err := claim(ctx, p)
-		h.turns[queue] = store.Turn{First: !p.Lines.First, After: got.Turn.After, Used: got.Turn.Used}
+		if err == nil {
+			h.turns[queue] = got.Turn
+		}
 		switch {
 		case store.IsUniqueViolation(err) && pace.Sleep(ctx, pace.Backoff(n, time.Millisecond, 100*time.Millisecond)):
 			continue // the claim collided with another worker's on a partition key
@@ -216,7 +218,7 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 				}
 			}
 			continue
-		case got.Moved == 0 && len(got.Refused) == 0 && (!got.Cut || n > handTurns):
+		case got.Moved == 0 && len(got.Refused) == 0 && (!got.Cut && !got.Turn.Blind || n > handTurns):
 			if got.NextDue > 0 {
 				h.due[queue] = got.NextDue
 			}

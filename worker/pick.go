@@ -48,6 +48,7 @@ func (s *scheduler) claim(n int) {
 		Awaited: s.config.Env.Limits.AwaitedBytes, MoveBlocked: s.blocked}
 	p.Gated, p.Seats = s.gates.concern(s.name)
 	p.Lines = s.turn
+	p.Lines.Yields = s.yields.now(s.since())
 	if s.wide {
 		p.Window = windowMost
 	}
@@ -183,7 +184,7 @@ func (s *scheduler) next(r *claimReply, due *time.Timer) {
 	s.blocked = short && r.Blocked+len(r.Unsettled) > 0
 	s.wide = short && (r.Moved > 0 || s.blocked)
 	s.resume(r.after, len(r.Claims), r.Last, r.Took, short)
-	s.turn = store.Turn{First: !s.turn.First, After: r.Turn.After, Used: r.Turn.Used}
+	s.turn = r.Turn
 	if r.Left > 0 {
 		s.before.Store(true) // they may be before the place where claims resume
 	}
@@ -192,9 +193,12 @@ func (s *scheduler) next(r *claimReply, due *time.Timer) {
 	s.crowded.Store(crowded)
 	left := crowded && s.gates.lefts.Load() != s.lefts
 	again := claimAgain(&r.Claimed)
+	if r.Yielded {
+		again = sooner(again, s.yields.began(s.since()))
+	}
 	switch {
-	case !short, left, s.wide, len(r.Refused) > 0, r.More && len(r.Claims) > 0:
-		s.ready = true // a full claim, or one that moved or set apart rows, or will move some: there may be more
+	case !short, left, s.wide, len(r.Refused) > 0, r.More && len(r.Claims) > 0, r.Turn.Blind:
+		s.ready = true // a full claim, or one that moved or set apart rows, will move some, or left some in line: there may be more
 	case r.after != store.Place{} && (again < 0 || s.front-s.since() < again):
 		due.Reset(s.front - s.since()) // then look at the rows before it
 	case again >= 0:

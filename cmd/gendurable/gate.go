@@ -18,7 +18,7 @@ type gateCommands struct {
 	Keys   gateKeys   `cmd:"" help:"List the keys of a gate that are closed, slowed down, or have a weight."`
 	Close  gateClose  `cmd:"" help:"Let none begin behind a gate, or behind one key of it."`
 	Open   gateOpen   `cmd:"" help:"End what close, or a step that was throttled, has closed."`
-	Weight gateWeight `cmd:"" help:"Set how many turns a key of a gate gets where others get one."`
+	Weight gateWeight `cmd:"" help:"Set how many turns a key of a gate, or a gate, gets where others get one."`
 }
 
 type gateList struct{}

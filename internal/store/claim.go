@@ -73,6 +73,11 @@ var (
 // behind it are promoted when its claim ends, as behind any anchor. A process that knows of no gate
 // claims without heeding any: see Poll for how soon it knows.
 //
+// Delayed instances get in line only when they are due. If one tenant has 100,000 that are due at
+// once, claims put a thousand in line at a time, and rows that become due meanwhile are behind them
+// all. So such a claim, whose window is wide, also looks at the last 200 rows that are due, and
+// puts those in line that are behind a gate. It claims none of them: that would be out of turn.
+//
 // The claim token is drawn in SET, for claimed rows only. It does not order a key's holders: it is
 // drawn before the row has its entry in the unique index of executing keys, and a claim that is
 // held up in between goes on with a smaller token after a later one has come and gone. So keyed
@@ -165,20 +170,7 @@ var claimLook = look{machines: "$4", priority: "$7", at: "$8", id: "$9", ids: "$
 func (f claimForm) window(p look) string {
 	return `WITH RECURSIVE ` + when(f.gated, `allow AS MATERIALIZED (`+allowText("$5")+`),
 o AS MATERIALIZED (`+onlyText+`),
-`) + `level(p, at, id) AS (
-  SELECT -32769, '-infinity'::timestamptz, 0::bigint
-  UNION ALL
-  SELECT n.* FROM level CROSS JOIN LATERAL (
-    SELECT * FROM (
-      (SELECT g.priority::int AS p, g.eligible_at, g.id FROM {s}.gen_durable g
-       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front} AND g.priority > level.p AND g.priority < ` + p.priority + `::int
-       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)
-      UNION ALL
-      (SELECT g.priority::int, g.eligible_at, g.id FROM {s}.gen_durable g
-       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front} AND (g.priority, g.eligible_at, g.id) >
-         (greatest(level.p, ` + p.priority + `::int), CASE WHEN level.p < ` + p.priority + `::int THEN ` + p.at + `::timestamptz ELSE 'infinity' END, ` + p.id + `::bigint)
-       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)) c
-    ORDER BY 1, 2, 3 LIMIT 1) n),
+`) + levelText(p.priority, p.at, p.id) + `,
 aside(f, v) AS (
   (SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane aside} ORDER BY g.fsm, g.fsm_version LIMIT 1)
@@ -187,7 +179,7 @@ aside(f, v) AS (
     SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
     WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane aside}
       AND (g.fsm, g.fsm_version) > (aside.f, aside.v) ORDER BY g.fsm, g.fsm_version LIMIT 1) n),
-seen AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
+` + either(f.late(), `near`, `seen`) + ` AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
   SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0) level` + when(f.gated, ` CROSS JOIN o`) + ` CROSS JOIN LATERAL (
     SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane,
       (g.fsm || '/' || g.fsm_version) = ANY(` + p.machines + `::text[]) AS known` + f.gate() + `
@@ -202,8 +194,42 @@ seen AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
     WHERE g.queue = $1 AND ` + f.runnable() + ` AND NOT g.paused AND g.pick_lane = {lane aside}
       AND g.fsm = aside.f AND g.fsm_version = aside.v AND g.eligible_at <= statement_timestamp()
     ` + f.among(p.ids) + `ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000` + p.lock + `) q LIMIT $2) r
-  WHERE (aside.f || '/' || aside.v) = ANY(` + p.machines + `::text[]))`
+  WHERE (aside.f || '/' || aside.v) = ANY(` + p.machines + `::text[]))` + when(f.late(), `,
+seen AS MATERIALIZED (
+  SELECT * FROM near
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0 AND $2 >= 1000) level CROSS JOIN o CROSS JOIN LATERAL (
+      SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane,
+        (g.fsm || '/' || g.fsm_version) = ANY(`+p.machines+`::text[]) AS known`+f.gate()+`
+      FROM {s}.gen_durable g
+      WHERE g.queue = $1 AND `+f.runnable()+` AND NOT g.paused AND g.pick_lane = {lane front}
+        AND g.priority = level.p AND (g.eligible_at, g.id) >= (level.at, level.id) AND g.eligible_at <= statement_timestamp()
+      ORDER BY g.eligible_at DESC, g.id DESC LIMIT 200`+p.lock+`) r LIMIT 200) r
+  WHERE r.known AND r.gate IS NOT NULL AND r.partition_key IS NULL AND r.id <> ALL(ARRAY(SELECT n.id FROM near n)))`)
 }
+
+// levelText are the distinct priorities in front of queue $1, each with its first row behind a
+// place.
+func levelText(priority, at, id string) string {
+	return `level(p, at, id) AS (
+  SELECT -32769, '-infinity'::timestamptz, 0::bigint
+  UNION ALL
+  SELECT n.* FROM level CROSS JOIN LATERAL (
+    SELECT * FROM (
+      (SELECT g.priority::int AS p, g.eligible_at, g.id FROM {s}.gen_durable g
+       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front} AND g.priority > level.p AND g.priority < ` + priority + `::int
+       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)
+      UNION ALL
+      (SELECT g.priority::int, g.eligible_at, g.id FROM {s}.gen_durable g
+       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front} AND (g.priority, g.eligible_at, g.id) >
+         (greatest(level.p, ` + priority + `::int), CASE WHEN level.p < ` + priority + `::int THEN ` + at + `::timestamptz ELSE 'infinity' END, ` + id + `::bigint)
+       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)) c
+    ORDER BY 1, 2, 3 LIMIT 1) n)`
+}
+
+// late reports whether the claim also looks at the last rows that are due.
+func (f claimForm) late() bool { return f.gated && !f.narrowed() }
 
 // narrowed reports whether the claim is among some of the due rows only.
 func (f claimForm) narrowed() bool { return f.others || f.some }
@@ -303,10 +329,13 @@ type Claimed struct {
 	More    bool          // there are more rows in line that may begin
 	Cut     bool          // the claim has not visited all lines
 	Crowded bool          // all places of some gate are taken at which rows are in line
+	Yielded bool          // the claim has left a place at a gate to another queue
+	Rivals  bool          // another queue is in line at a gate at which this one has found no place
 	Left    int           // rows that have left their line for the front, or to be set aside
 	Turn    Turn          // where the next claim goes on
 	Lined   []*step.Claim // those of Claims that were in line
 
+	turned turned
 	placed []placed // Claims with their places
 	sure   Sure
 }
@@ -396,13 +425,15 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, p *ClaimParams, p
 	out := Claimed{NextDue: -1}
 	front, body := pick(&out), before
 	if p.Gated {
-		out.Turn = p.Lines
 		body = append(body, s.atGates(p, &out, front)...)
 	} else {
 		body = append(body, front)
 	}
 	claim := s.enclose(fastLock, body)
 	err := s.pipelineOn(ctx, conn, append(claim, s.look(p, &out)...)...)
+	if out.Turn = p.Lines; p.Gated {
+		out.Turn = p.Lines.next(p.Limit, &out.turned, out.sure.Rows)
+	}
 	if failed, ok := errors.AsType[*entpgx.StmtError](err); ok && failed.Sent && failed.Index >= len(claim) {
 		if blames(err) {
 			alone := *p

@@ -14,8 +14,8 @@ import (
 //
 //  1. lockGatesSQL locks the gates that may matter.
 //  2. seatsSQL counts what the gate of the queue allows, if it has one.
-//  3. gatedSQL claims from the front, and puts in line what is behind a gate there: see claimForm.
-//  4. lineSQL claims from the lines. The two take turns at being the first.
+//  3. lineSQL claims from the lines, and leaves to the front what is its share: see Turn.
+//  4. gatedSQL claims from the front, and puts in line what is behind a gate there: see claimForm.
 //  5. paySQL pays for the claims at the gate of the queue, if that has a rate.
 //
 // They pass on what they found by settings of the session, as claimSQL does to look.
@@ -75,10 +75,8 @@ func (s *Store) atGates(p *ClaimParams, out *Claimed, front entpgx.Stmt) []entpg
 		stmts = append(stmts, front)
 	case p.only != nil:
 		stmts = append(stmts, s.line(p, out))
-	case p.Lines.First:
-		stmts = append(stmts, s.line(p, out), front)
 	default:
-		stmts = append(stmts, front, s.line(p, out))
+		stmts = append(stmts, s.line(p, out), front)
 	}
 	if p.Seats {
 		stmts = append(stmts, s.stmt(paySQL, nil, p.Queue))
@@ -95,11 +93,13 @@ func (s *Store) line(p *ClaimParams, out *Claimed) entpgx.Stmt {
 	if pass == nil {
 		pass = []int64{}
 	}
-	args := []any{p.Queue, p.Worker, p.Machines, p.Limit, micros(p.Lease), p.Lines.After, p.Lines.Used, p.Limit + visitMost, pass}
+	args := append([]any{p.Queue, p.Worker, p.Machines, p.Limit, p.Limit + visitMost, pass}, p.Lines.args()...)
+	args = append(append(args, micros(p.Lease)), p.After.args()...)
+	args = append(args, !p.Lines.Blind && p.only == nil, max(p.Lines.Front, p.Lines.Now), p.Lines.aged(p.Limit))
 	if p.only != nil {
 		return s.stmt(lineSomeSQL, s.noting(out, out.readLine), append(args, p.only)...)
 	}
-	return s.stmt(lineSQL, s.noting(out, out.readLine), args...)
+	return s.stmt(lineSQL, s.noting(out, out.readLine), append(args, p.Lines.Yields)...)
 }
 
 // noting reads an answer, and has the next poll see to it if the server's clock was set back.
@@ -115,7 +115,7 @@ func (s *Store) noting(out *Claimed, read func(pgx.Rows) error) func(pgx.Rows) e
 
 // lineWindow lists the rows in line at which a claim looks.
 func (s *Store) lineWindow(p *ClaimParams, most int, ids *[]int64) entpgx.Stmt {
-	return s.stmt(lineWindowSQL, readIDs(ids), p.Queue, most, p.Lines.After, p.Lines.Used, most+visitMost, append([]int64{}, p.pass...))
+	return s.stmt(lineWindowSQL, readIDs(ids), append([]any{p.Queue, most, most + visitMost, append([]int64{}, p.pass...)}, p.Lines.args()...)...)
 }
 
 // lineApart claims from lines what a claim could not, since Postgres refuses to change some row:

@@ -51,10 +51,10 @@ func TestAClaimJumpsOverAGateThatIsShut(t *testing.T) {
 					SELECT 'shut', 's', $1, 3, 'a/' || n, jsonb_build_object('customer', n::text) FROM generate_series(1, $2::int) n`, queue, keys)
 				b.exec(`VACUUM ANALYZE gendurable.gen_durable`)
 			}
-			turn := store.Turn{First: true}
+			turn := store.Turn{Gates: map[string]store.GateTurn{}}
 			once := func(after string) int {
 				c, rows := e.measure(&measured{verb: name, most: 1, use: func(e explained, _ any) int {
-					turn.After = after
+					turn.Gates["a/"] = store.GateTurn{After: after}
 					got := e.claim(gated, most(planRows), window(planRows), func(p *store.ClaimParams) { p.Lines = turn })
 					require.Len(t, got.Claims, 50)
 					require.False(t, got.Cut)

@@ -209,7 +209,7 @@ func TestAGateOfAQueue(t *testing.T) {
 	b.gate(store.Gate{Name: "ceiling", Queue: "default", Places: 3, Total: store.NoBound, Rate: store.Rate{N: 60, Per: time.Hour, Burst: 4}})
 	b.gate(perCustomer)
 	for range 5 {
-		b.runnableOne()
+		b.insert(columns{"fsm": `'m'`, "step": `'s'`, "priority": `-1`})
 	}
 	b.lineUp("acme", 2, nil)
 	other := b.insert(columns{"fsm": `'m'`, "step": `'s'`, "queue": `'other'`})
@@ -224,7 +224,7 @@ func TestAGateOfAQueue(t *testing.T) {
 	for _, c := range first {
 		b.finish(c)
 	}
-	got = b.claim(gated, func(p *store.ClaimParams) { p.Lines.First = true })
+	got = b.claim(gated, func(p *store.ClaimParams) { p.Lines.Blind = true })
 	require.Len(t, got.Claims, 1, "the rate has one left")
 	require.Equal(t, "per-customer/acme", got.Claims[0].Gate)
 	require.Empty(t, b.claim(gated).Claims)

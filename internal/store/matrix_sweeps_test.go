@@ -81,8 +81,9 @@ var matrix = append(outcomes,
 			happens: func(s *scene) { s.requireGated(0, "other/3") }, makes: rules{"pick_lane": is("2"), "gate": null}},
 		{name: "the gate is dropped", from: "runnable", with: inLine, happens: func(s *scene) {
 			s.exec(`DELETE FROM gendurable.gates WHERE name NOT LIKE 'held %'`)
-			s.requireGated(0, "machine/3")
-		}, makes: rules{"pick_lane": is("0"), "gate": null}},
+			s.requireGated(1, "machine/3")
+		}, makes: rules{"status": is("executing"), "locked_by": worker, "lease_expires_at": in("now + lease", lease), "claim_token": nextToken,
+			"pick_lane": is("0"), "gate": null, "updated_at": now}},
 	}},
 	group{"Deadline", "This is about an instance that is not executing. The context of one that executes ends, and it fails with its outcome.", []transition{
 		{name: "runnable", from: "runnable", with: past, happens: expire, makes: all(overdue("runnable"), rules{itsNext: promoted})},

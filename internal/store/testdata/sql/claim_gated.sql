@@ -26,7 +26,7 @@ aside(f, v) AS (
     SELECT g.fsm, g.fsm_version FROM "gendurable".gen_durable g
     WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2
       AND (g.fsm, g.fsm_version) > (aside.f, aside.v) ORDER BY g.fsm, g.fsm_version LIMIT 1) n),
-seen AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
+near AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
   SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0) level CROSS JOIN o CROSS JOIN LATERAL (
     SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane,
       (g.fsm || '/' || g.fsm_version) = ANY($4::text[]) AS known,
@@ -56,6 +56,25 @@ seen AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
       AND g.fsm = aside.f AND g.fsm_version = aside.v AND g.eligible_at <= statement_timestamp()
     ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) q LIMIT $2) r
   WHERE (aside.f || '/' || aside.v) = ANY($4::text[])),
+seen AS MATERIALIZED (
+  SELECT * FROM near
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0 AND $2 >= 1000) level CROSS JOIN o CROSS JOIN LATERAL (
+      SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane,
+        (g.fsm || '/' || g.fsm_version) = ANY($4::text[]) AS known,
+      CASE WHEN o.alone THEN CASE WHEN (NOT o.run OR g.run_gate IS NULL) AND coalesce(o.queue = g.queue, true)
+        AND coalesce(o.machine = g.fsm, true) AND coalesce(o.step = g.step, true) AND (o.label IS NULL OR g.labels ->> o.label IS NOT NULL)
+      THEN o.name || CASE WHEN o.label IS NULL THEN '' ELSE '/' || left(g.labels ->> o.label, 256) END END ELSE (SELECT r.name || CASE WHEN r.label IS NULL THEN '' ELSE '/' || left(g.labels ->> r.label, 256) END
+      FROM "gendurable".gates r
+      WHERE (r.run AND g.run_gate IS NULL OR NOT r.run AND NOT (r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL AND r.cost_label IS NULL AND NOT r.run)) AND coalesce(r.queue = g.queue, true) AND coalesce(r.machine = g.fsm, true)
+        AND coalesce(r.step = g.step, true) AND (r.label IS NULL OR g.labels ->> r.label IS NOT NULL)
+      ORDER BY NOT r.run, r.step IS NULL, r.machine IS NULL, r.label IS NULL, r.queue IS NULL, r.name COLLATE "C" LIMIT 1) END AS gate
+      FROM "gendurable".gen_durable g
+      WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
+        AND g.priority = level.p AND (g.eligible_at, g.id) >= (level.at, level.id) AND g.eligible_at <= statement_timestamp()
+      ORDER BY g.eligible_at DESC, g.id DESC LIMIT 200 FOR NO KEY UPDATE OF g SKIP LOCKED) r LIMIT 200) r
+  WHERE r.known AND r.gate IS NOT NULL AND r.partition_key IS NULL AND r.id <> ALL(ARRAY(SELECT n.id FROM near n))),
 keyed AS MATERIALIZED (
   SELECT DISTINCT ON (partition_key) partition_key AS k, id AS first
   FROM seen WHERE partition_key IS NOT NULL ORDER BY partition_key, priority, eligible_at, id),

@@ -1,50 +1,76 @@
-WITH RECURSIVE c AS MATERIALIZED (
-  SELECT a.*, CASE WHEN $3::text = '' OR $4::int > 0 THEN $3::text ELSE $3::text || chr(1) END AS start FROM (SELECT s.*, greatest(0, least($2::bigint, coalesce(cardinality(s.seats), $2::bigint)) - s.had) AS want
+WITH RECURSIVE c AS MATERIALIZED (SELECT s.*, greatest(0, least($2::bigint, coalesce(cardinality(s.seats), $2::bigint)) - s.had) AS want
   FROM (SELECT clock_timestamp() AS now, nullif(current_setting('gendurable.seats'), '')::int[] AS seats,
-    cardinality(current_setting('gendurable.claimed')::bigint[]) AS had) s) a),
+    cardinality(current_setting('gendurable.claimed')::bigint[]) AS had) s),
 o AS MATERIALIZED (SELECT count(*) = 1 AS alone, min(r.name) AS name, min(r.queue) AS queue, min(r.machine) AS machine, min(r.step) AS step,
     min(r.label) AS label, bool_or(r.run) AS run
   FROM "gendurable".gates r WHERE NOT (r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL AND r.cost_label IS NULL AND NOT r.run)),
+other(queue) AS (
+  SELECT (SELECT g.queue FROM "gendurable".gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT 1) WHERE false
+  UNION ALL SELECT (SELECT g.queue FROM "gendurable".gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.queue > o.queue ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT 1) FROM other o WHERE o.queue IS NOT NULL),
+rival AS MATERIALIZED (
+  SELECT o.queue FROM other o WHERE o.queue <> $1 AND NOT EXISTS (SELECT FROM "gendurable".paused_queues p WHERE p.queue = o.queue) AND EXISTS (
+    SELECT FROM "gendurable".workers w WHERE w.queues ? o.queue AND NOT w.draining AND w.expires_at > clock_timestamp()) ORDER BY random() LIMIT 16),
 r AS MATERIALIZED (
-  SELECT r.name, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
+  SELECT r.name, r.queue, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
     r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL AND r.name <> ALL(current_setting('gendurable.unpaid')::text[])) AS mine,
-    r.updated_at, coalesce(b.at > c.now, false) AS ahead, e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
+    r.updated_at, coalesce(b.at > c.now, false) AS ahead, e.closed_until AS closed, e.weight, d.owes, y.shared, least(CASE WHEN r.total IS NULL THEN NULL
         WHEN r.run THEN r.total - (SELECT count(*) FROM "gendurable".gen_durable g
           WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND split_part(g.run_gate, '/', 1) = r.name)
         ELSE r.total - (SELECT count(*) FROM "gendurable".gen_durable g WHERE g.place IS NOT NULL AND split_part(g.gate, '/', 1) = r.name) END,
-      floor(r.total_rate_burst - d.owes))::bigint AS total_free
+      floor(r.total_rate_burst - d.owes))::bigint - y.shared::int AS total_free
   FROM c CROSS JOIN "gendurable".gates r LEFT JOIN "gendurable".gate_keys e ON e.key = r.name
   LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace FROM "gendurable".gate_keys b WHERE r.total_rate IS NOT NULL AND b.key = r.name
    ) b ON true
-  LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, CASE WHEN b.at < r.updated_at THEN least(b.debt, r.total_rate_burst) ELSE coalesce(b.debt, 0) END - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * r.total_rate::float8 / r.total_rate_per * coalesce(b.pace, 1)) END AS owes OFFSET 0) d ON r.total_rate IS NOT NULL),
+  LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, CASE WHEN b.at < r.updated_at THEN least(b.debt, r.total_rate_burst) ELSE coalesce(b.debt, 0) END - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * r.total_rate::float8 / r.total_rate_per * coalesce(b.pace, 1)) END AS owes OFFSET 0) d ON r.total_rate IS NOT NULL
+  CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM rival q WHERE r.queue IS NULL AND num_nonnulls(r.total, r.total_rate) > 0 AND (
+    SELECT g.id FROM "gendurable".gen_durable g WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate ~>=~ (r.name || '/') AND g.gate ~<~ (r.name || '0')
+    ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT 1) IS NOT NULL) AS shared OFFSET 0) y),
+head(k) AS (
+  SELECT (SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 ORDER BY g.queue, g.gate USING ~<~ LIMIT 1)
+  UNION ALL SELECT (SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3
+      AND g.gate ~>=~ CASE WHEN strpos(h.k, '/') > 0 THEN split_part(h.k, '/', 1) || '0' ELSE h.k || chr(1) END
+    ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) FROM head h WHERE h.k IS NOT NULL),
+party AS MATERIALIZED (
+  SELECT q.*, least(c.want, greatest(least(4, ceil(256.0 / q.parties)), ceil(2.0 * c.want / q.parties)))::bigint AS most, greatest(10, ceil($3::numeric / q.parties))::int AS keys
+  FROM c CROSS JOIN (
+    SELECT h.party, h.party AS lo, h.hi, t.after, CASE WHEN t.used > 0 THEN t.after ELSE coalesce(t.after || chr(1), h.party) END AS start,
+      coalesce(t.used, 0) AS used, greatest(t.pass, $9::float8) AS pass, coalesce(r.weight, 1) AS weight, count(*) OVER () AS parties
+    FROM (SELECT split_part(h.k, '/', 1) AS name, CASE WHEN strpos(h.k, '/') > 0 THEN split_part(h.k, '/', 1) || '/' ELSE h.k END AS party,
+        CASE WHEN strpos(h.k, '/') > 0 THEN split_part(h.k, '/', 1) || '0' ELSE h.k || chr(1) END AS hi FROM head h WHERE h.k IS NOT NULL) h
+    LEFT JOIN r ON r.name = h.name
+    LEFT JOIN (SELECT t.party, nullif(t.after, '') AS after, t.used, t.pass
+      FROM unnest($5::text[], $6::text[], $7::int[], $8::float8[]) t(party, after, used, pass)) t ON t.party = h.party) q),
 walk AS (
-  SELECT 0 AS n, c.start AS lo, NULL::text AS k, false AS around, NULL::text AS name, false AS run, NULL::int AS places, NULL::int[] AS taken,
+  SELECT 0 AS n, q.party, q.start AS lo, false AS over, NULL::text AS k, false AS around, NULL::text AS name, false AS run, NULL::int AS places, NULL::int[] AS taken,
     NULL::int AS rate, NULL::bigint AS rate_per, NULL::int AS burst, NULL::text AS cost_label, NULL::bigint AS total_free, NULL::int AS total_rate,
     NULL::bigint AS total_per, NULL::int AS total_burst, NULL::float8 AS owes, 1 AS weight, 0 AS used, 0::bigint AS free, 0::bigint AS met,
-    NULL::bigint AS wait, false AS crowded, NULL::timestamptz AS since, false AS ahead FROM c
+    NULL::bigint AS wait, false AS crowded, NULL::timestamptz AS since, false AS ahead,
+    false AS yielded, false AS rivals FROM party q
   UNION ALL
-  SELECT v.n, v.lo, v.k, v.around, v.name, v.run, v.places, v.taken, v.rate, v.rate_per, v.burst, v.cost_label, v.total_free, v.total_rate,
-    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded, v.since, v.ahead
+  SELECT v.n, v.party, v.lo, v.over, v.k, v.around, v.name, v.run, v.places, v.taken, v.rate, v.rate_per, v.burst, v.cost_label, v.total_free, v.total_rate,
+    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded, v.since, v.ahead, v.yielded, v.rivals
   FROM (
-    SELECT w.n + 1 AS n, CASE WHEN strpos(x.k, '/') > 0 AND (NOT r.mine OR coalesce(r.closed > c.now OR r.places <= 0 OR r.total_free <= 0, false))
-        THEN r.name || '0' ELSE x.k || chr(1) END AS lo, x.k, x.around,
+    SELECT w.n + 1 AS n, w.party, x.k || chr(1) AS lo, coalesce(NOT r.mine OR r.closed > c.now OR r.places <= 0 OR r.total_free <= 0, false) AS over, x.k, x.around,
       r.name, coalesce(r.run, false) AS run, r.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
       r.total_rate_per AS total_per, r.total_rate_burst AS total_burst, r.owes, coalesce(b.weight, 1) AS weight,
-      CASE WHEN w.n = 0 AND x.k = $3::text THEN least($4::int, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
+      CASE WHEN w.n = 0 AND x.k = q.after THEN least(q.used, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
       CASE WHEN r.name IS NULL THEN c.want WHEN NOT r.mine OR r.closed > c.now OR b.closed_until > c.now THEN 0
-        ELSE greatest(0, least(c.want, r.places - cardinality(h.taken), r.total_free, floor(r.rate_burst - d.debt))) END::bigint AS free,
+        ELSE greatest(0, least(c.want, f.of_key - coalesce(y.behind, false)::int, r.total_free)) END::bigint AS free,
       CASE WHEN NOT r.mine THEN NULL
         WHEN r.closed > c.now OR b.closed_until > c.now THEN (date_part('epoch', greatest(r.closed, b.closed_until) - c.now) * 1000000)::bigint
         WHEN d.debt + 1 > r.rate_burst THEN least(1e15, ceil((d.debt + 1 - r.rate_burst) * r.rate_per / r.rate / coalesce(b.pace, 1)))::bigint
         WHEN r.owes + 1 > r.total_rate_burst THEN least(1e15, ceil((r.owes + 1 - r.total_rate_burst) * r.total_rate_per / r.total_rate / 1))::bigint END AS wait,
       coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded,
-      r.updated_at AS since, coalesce(b.at > c.now OR r.ahead, false) AS ahead
-    FROM (SELECT * FROM walk) w CROSS JOIN c
+      r.updated_at AS since, coalesce(b.at > c.now OR r.ahead, false) AS ahead,
+      coalesce(r.mine AND (y.behind AND f.of_key > 0 OR r.shared AND r.total_free >= 0 AND r.total_free < c.want), false) AS yielded,
+      coalesce(r.mine AND (f.of_key <= 0 AND y.some OR r.shared AND r.total_free <= 0), false) AS rivals
+    FROM (SELECT * FROM walk) w JOIN party q ON q.party = w.party CROSS JOIN c
     CROSS JOIN LATERAL (
       SELECT coalesce(f.k, CASE WHEN NOT w.around THEN (
-          SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) END) AS k,
+          SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate ~>=~ q.lo AND g.gate ~<~ q.hi
+          ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) END) AS k,
         w.around OR f.k IS NULL AS around
-      FROM (SELECT (SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate ~>=~ w.lo
+      FROM (SELECT (SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate ~>=~ w.lo AND g.gate ~<~ q.hi
         ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) AS k OFFSET 0) f OFFSET 0) x
     LEFT JOIN r ON r.name = split_part(x.k, '/', 1)
     LEFT JOIN LATERAL (SELECT b.* FROM "gendurable".gate_keys b WHERE b.key = x.k OFFSET 0) b ON r.mine
@@ -52,18 +78,21 @@ walk AS (
     LEFT JOIN LATERAL (SELECT CASE WHEN r.run
       THEN ARRAY(SELECT g.run_place FROM "gendurable".gen_durable g WHERE g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL)
       ELSE ARRAY(SELECT g.place FROM "gendurable".gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND r.places IS NOT NULL
-    WHERE w.met < c.want AND w.n < $5::int AND x.k IS NOT NULL AND NOT (x.around AND x.k ~>=~ c.start)) v),
+    CROSS JOIN LATERAL (SELECT least(r.places - cardinality(h.taken), floor(r.rate_burst - d.debt))::bigint AS of_key OFFSET 0) f
+    LEFT JOIN LATERAL (SELECT count(*) > 0 AS some, bool_or((z.priority, z.eligible_at, z.id) < (a.priority, a.eligible_at, a.id)) AS behind
+      FROM rival e CROSS JOIN LATERAL (SELECT g.priority, g.eligible_at, g.id FROM "gendurable".gen_durable g WHERE g.queue = e.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate = x.k ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT 1) z CROSS JOIN LATERAL (SELECT g.priority, g.eligible_at, g.id FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate = x.k ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT 1) a) y ON r.mine AND r.queue IS NULL AND f.of_key <= c.want
+    WHERE w.met < q.most AND w.n < q.keys AND NOT w.over AND x.k IS NOT NULL AND NOT (x.around AND x.k ~>=~ q.start)) v),
 met AS MATERIALIZED (
-  SELECT max(w.met) AS met, max(w.n) AS n, greatest(1, ceil(max(c.want)::numeric / greatest(1, max(w.met))))::int AS turns, bool_or(w.around) AS around,
-    (array_agg(w.k ORDER BY w.n DESC))[1] AS last FROM walk w CROSS JOIN c),
+  SELECT w.party, max(w.met) AS met, max(w.n) AS n, greatest(1, ceil(max(q.most)::numeric / greatest(1, max(w.met))))::int AS turns, (array_agg(w.k ORDER BY w.n DESC))[1] AS last
+  FROM walk w JOIN party q ON q.party = w.party GROUP BY w.party),
 key AS MATERIALIZED (
-  SELECT w.n, w.k, w.name, w.run, w.places IS NOT NULL AS placed, w.rate, w.rate_per, w.burst, w.cost_label, w.total_free, w.total_rate, w.total_per,
+  SELECT w.party, w.n, w.k, w.name, w.run, w.places IS NOT NULL AS placed, w.rate, w.rate_per, w.burst, w.cost_label, w.total_free, w.total_rate, w.total_per,
     w.total_burst, w.owes, w.weight, w.used, w.free, least(w.free, w.weight * m.turns - w.used) AS take, d.debt, b.pace_now AS pace,
     num_nonnulls(w.rate, w.total_free, w.total_rate) > 0 AS more,
     CASE WHEN cardinality(w.taken) > 0 THEN ARRAY(SELECT f.n FROM (
       SELECT generate_series(1, least(w.places, cardinality(w.taken) + least(w.free, w.weight * m.turns - w.used)))::int
       EXCEPT SELECT unnest(w.taken)) f(n) ORDER BY f.n) END AS numbers
-  FROM walk w CROSS JOIN met m CROSS JOIN c
+  FROM walk w JOIN met m ON m.party = w.party CROSS JOIN c
   LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace, least(1, b.pace * power(2, least(60, greatest(0, date_part('epoch', c.now - b.at)) * 100000 / w.rate_per))) AS pace_now FROM "gendurable".gate_keys b
     WHERE w.rate IS NOT NULL AND b.key = w.k) b ON true
   LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, CASE WHEN b.at < w.since THEN least(b.debt, w.burst) ELSE coalesce(b.debt, 0) END - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * w.rate::float8 / w.rate_per * coalesce(b.pace, 1)) END AS debt OFFSET 0) d ON w.rate IS NOT NULL
@@ -95,11 +124,11 @@ line AS MATERIALIZED (
         ORDER BY g.eligible_at, g.id LIMIT 1) h
       WHERE level.p IS NOT NULL LIMIT 1) r
     LIMIT 1) h) IS DISTINCT FROM x.id) THEN 6
-      WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act, k.more, x.i, k.take, k.free, k.n, k.used, k.weight, x.tid, x.partition_key, k.k, k.run,
+      WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act, k.more, x.i, k.take, k.free, k.n, k.used, k.weight, x.tid, x.partition_key, k.party, x.priority, x.eligible_at, k.k, k.run,
     CASE WHEN k.placed THEN coalesce(k.numbers[x.i], x.i) END::int AS number, x.then_gate, x.id,
     k.name, k.rate, k.rate_per, k.burst, k.total_free, k.total_rate, k.total_per, k.total_burst, k.owes, k.debt, k.pace, x.cost
   FROM key k CROSS JOIN c CROSS JOIN o CROSS JOIN LATERAL (SELECT z.*, row_number() OVER () AS i FROM (
-    SELECT g.ctid AS tid, g.id, g.partition_key, true AS known,
+    SELECT g.ctid AS tid, g.id, g.partition_key, g.priority, g.eligible_at, true AS known,
       CASE WHEN o.alone THEN CASE WHEN (NOT o.run OR g.run_gate IS NULL) AND coalesce(o.queue = g.queue, true)
         AND coalesce(o.machine = g.fsm, true) AND coalesce(o.step = g.step, true) AND (o.label IS NULL OR g.labels ->> o.label IS NOT NULL)
       THEN o.name || CASE WHEN o.label IS NULL THEN '' ELSE '/' || left(g.labels ->> o.label, 256) END END ELSE (SELECT r.name || CASE WHEN r.label IS NULL THEN '' ELSE '/' || left(g.labels ->> r.label, 256) END
@@ -112,7 +141,7 @@ line AS MATERIALIZED (
         AND coalesce(r.step = g.step, true) AND (r.label IS NULL OR g.labels ->> r.label IS NOT NULL)
       ORDER BY NOT r.run, r.step IS NULL, r.machine IS NULL, r.label IS NULL, r.queue IS NULL, r.name COLLATE "C" LIMIT 1) END AS then_gate,
       CASE WHEN g.labels ->> k.cost_label ~ '^[0-9]{1,7}$' THEN least(1000000, greatest(1, (g.labels ->> k.cost_label)::int)) ELSE 1 END AS cost
-    FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate = k.k AND g.id <> ALL($6::bigint[])
+    FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate = k.k AND g.id <> ALL($4::bigint[])
     ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT k.take) z) x),
 facts AS MATERIALIZED (SELECT EXISTS (SELECT FROM line a WHERE a.act IN (2, 6)) AS others, EXISTS (SELECT FROM key k WHERE k.more) AS more)
 SELECT x.id FROM line x
