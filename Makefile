@@ -79,11 +79,14 @@ tests-race: bin/withpg bin/tier ## Run the tests of the packages where goroutine
 
 MODULE := github.com/gendurable/gendurable
 
-# Go 1.27 makes this the library's own encoding/json. Older toolchains, and those from which the experiment is gone, do not know its name.
+# Go 1.27 makes this the library's own encoding/json; older toolchains have it as an experiment.
 tests-json: bin/tier ## Run the tests of what encodes and decodes on the second version of encoding/json
-	@if GOEXPERIMENT=jsonv2 go list encoding/json/v2 >/dev/null 2>&1; then \
-		$(STAGE) json env GOEXPERIMENT=jsonv2 $(GOTEST) -short -timeout 10m ./fsm ./internal/step; \
-	else echo "this toolchain has no GOEXPERIMENT=jsonv2: its stage is skipped"; fi
+	@for with in GOEXPERIMENT=jsonv2 GOTOOLCHAIN=$(NEXT_GO); do \
+		if env $$with go list encoding/json/v2 >/dev/null 2>&1; then \
+			$(STAGE) "json, $$with" env $$with $(GOTEST) -short -timeout 10m ./fsm ./internal/step || exit 1; \
+		else echo "there is no toolchain with $$with: its stage is skipped"; fi; done
+
+NEXT_GO := go1.27.0
 
 # The soak's fourteen processes have the machine to themselves, so that its faults meet processes that work, not such as wait for a processor.
 SOAK := ./integration/soak

@@ -102,10 +102,10 @@ const cleanupTimeout = 30 * time.Second
 
 // New makes a kit. If it cannot, it ends the test. The end of the test drops the database.
 //
-// The first test that needs it migrates a template database, whose name is gendurable_template_ and
-// a hash of the migrations; it stays on the server for later runs. All other databases are copies
-// of it. The first New of a process also drops databases that killed tests have left behind, if they
-// are an hour old. New is safe in parallel tests and packages.
+// The first test that needs it migrates a template database, whose name is gendurable_template_
+// and a hash of the migrations; it stays on the server for later runs. All other databases are
+// copies of it. The first New of a process also drops databases that killed tests have left
+// behind, if they are an hour old. New is safe in parallel tests and packages.
 func New(t testing.TB, c Config) *Kit {
 	t.Helper()
 	kit, err := open(t, c)

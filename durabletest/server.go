@@ -163,7 +163,7 @@ const (
 var slots = make(chan struct{}, openMost)
 
 // idleMost is how many connections may stay open when they are idle; more are closed, so that
-// others can open theirs. A connection that is opened again costs more than what runs on it.
+// others can open theirs. A new connection costs more than the statements on it.
 var idleMost atomic.Int64
 
 func init() { idleMost.Store(idleLeast) }

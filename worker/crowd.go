@@ -36,14 +36,15 @@ const (
 
 // crowds knows the parents for whose rows ends of children wait: see held.
 //
-// A transaction may hold a parent of any number of children, or any number of parents. A child that
-// ends waits for its parent outside of the slots, which have room for heldMost, and beyond that in
-// its slot: then the queue would stop. So once crowdedFrom children wait, no other child of such a
-// parent begins. A child of another parent begins once the worker has seen its parent free, and the
-// nodes behind it. Else it goes back as by an Again, which changes no row but its own, and the queue
-// goes on behind it. A step goes back likewise if the portion of its stream is held. The rest of the
-// room is for rows that are locked while a step runs, one for each slot at a time. An outcome beyond
-// it keeps its slot: the engine does not drop it, since its step has run.
+// A transaction may hold a parent of any number of children, or any number of parents. A child
+// that ends waits for its parent outside of the slots, which have room for heldMost, and beyond
+// that in its slot: then the queue would stop. So once crowdedFrom children wait, no other child
+// of such a parent begins. A child of another parent begins once the worker has seen its parent
+// free, and the nodes behind it. Else it goes back as by an Again, which changes no row but its
+// own, and the queue goes on behind it. A step goes back likewise if the portion of its stream
+// is held. The rest of the room is for rows that are locked while a step runs, one for each slot
+// at a time. An outcome beyond it keeps its slot: the engine does not drop it, since its step
+// has run.
 //
 // The ends that wait cost little more than one of them does. Once the row has been held for
 // crowdPatience, only scouts of them try, one after the other since any of them may have a row of
@@ -139,8 +140,8 @@ func (x *execution) crowd(costs int64) bool {
 }
 
 // free reports whether the rows that the end of a child needs are free, as far as the database
-// tells. The commit meets later locks. The worker looks again at a parent that it has not found held
-// before, since siblings lock it for a moment.
+// tells. The commit meets later locks. The worker looks again at a parent that it has not found
+// held before, since siblings lock it for a moment.
 func (x *execution) free() bool {
 	o, c := &x.flights.outside, x.f.claim
 	ctx, cancel := context.WithTimeout(x.f.ctx, statementTimeout)

@@ -114,8 +114,8 @@ func (p *process) upstream(ctx context.Context, claims []*step.Claim) {
 }
 
 // loadUpstream reads the results for which the node has waited, if they did not come with its
-// claim. They come with its first visit only. A later one at its first step, as after a Rewind, reads
-// them here.
+// claim. They come with its first visit only. A later one at its first step, as after a Rewind,
+// reads them here.
 func (x *execution) loadUpstream(ctx context.Context) error {
 	c := x.f.claim
 	unfed := func() bool { return c.Unfed() || c.Node != "" && c.Step == x.m.Initial && c.Upstream == nil }

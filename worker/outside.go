@@ -61,15 +61,16 @@ type outside struct {
 
 func newOutside() outside { return outside{heldMost: heldMost, crowdedFrom: crowdedFrom} }
 
-// crowded reports whether as many outcomes as from are held up, or were until lately, or half of all
-// bytes.
+// crowded reports whether as many outcomes as from are held up, or were until lately, or half of
+// all bytes.
 func (o *outside) crowded(now time.Duration, from int64) bool {
 	held := o.held.Load()
 	return held > 0 && (held >= from || o.bytes.Load() >= outsideBytes/2) || now < time.Duration(o.until.Load())
 }
 
-// turn returns when a step comes again that gives way to a lock: after a pause, and then in turns of
-// turnEach. The first time it comes after the pause alone, since a lock may last for a moment.
+// turn returns when a step comes again that gives way to a lock: after a pause, and then in
+// turns of turnEach. The first time it comes after the pause alone, since a lock may last for a
+// moment.
 func (o *outside) turn(what int64, now, pause time.Duration) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -160,9 +160,9 @@ func (r *rig) above(id fsm.ID) ([]link, error) {
 	})
 }
 
-// over reports whether an instance was cancelled with a graph whose root has ended: a quorum of added
-// nodes lets the root of "left" go on, and fail. A row that the GC deletes too early is a violation
-// of its own.
+// over reports whether an instance was cancelled with a graph whose root has ended: a quorum of
+// added nodes lets the root of "left" go on, and fail. If the GC deletes a row too early, that
+// is another violation.
 func (r *rig) over(above []link) bool {
 	return slices.ContainsFunc(above, func(l link) bool {
 		p, err := r.eng.Get(r.ctx, l.parent)

@@ -25,11 +25,11 @@ LEFT JOIN LATERAL (SELECT x.finished_at IS NOT NULL AS over FROM {s}.gen_durable
 LEFT JOIN LATERAL (SELECT e.from_id, e.needs FROM {s}.edges e WHERE e.to_id = g.id OFFSET 0) e ON true
 ORDER BY g.id, e.from_id`)
 
-// Feed reads what nodes have waited for, into their claims: all of it, or, with most bytes, only for
-// those claims whose upstream does not make it more in all. A result for which several claims have
-// waited is read once. Those that stay without have no Upstream. Only at a node's first visit does it
-// find a reason to skip it: later join_failed counts the node's own children, and the fence says of a
-// claim that is void.
+// Feed reads what nodes have waited for, into their claims: all of it, or, with most bytes, only
+// for those claims whose upstream does not make it more in all. A result for which several
+// claims have waited is read once. Those that stay without have no Upstream. Only at a node's
+// first visit does it find a reason to skip it: later join_failed counts the node's own
+// children, and the fence says of a claim that is void.
 func (s *Store) Feed(ctx context.Context, claims []*step.Claim, most int) error {
 	type edge struct {
 		from  int64

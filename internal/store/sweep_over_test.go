@@ -122,9 +122,10 @@ func TestAGraphIsOverWhenItsRootHasEnded(t *testing.T) {
 	}
 }
 
-// The nodes of a graph that is over end without a claim, whatever they wait for: a worker that knows
-// their machine or step, their turn in line or for a key, their delay, a paused queue. None spends
-// the rate of a gate. The commit that ends the root says at once that there is something to cancel.
+// The nodes of a graph that is over end without a claim, whatever they wait for: a worker that
+// knows their machine or step, their turn in line or for a key, their delay, a paused queue.
+// None spends the rate of a gate. The commit that ends the root says at once that there is
+// something to cancel.
 func TestANodeWhoseGraphIsOverNeedsNoClaim(t *testing.T) {
 	b := newBench(t)
 	b.exec(`INSERT INTO gendurable.gate_keys (key, debt) VALUES ('g', 1)`)

@@ -51,6 +51,9 @@ func stage(log, name string, command []string) error {
 		return fmt.Errorf("encode what %s took: %w", name, err)
 	}
 	if log != "" {
+		if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
+			return fmt.Errorf("make room for the log: %w", err)
+		}
 		f, err := os.OpenFile(log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 		if err != nil {
 			return fmt.Errorf("open the log: %w", err)
