@@ -3,6 +3,7 @@ package durabletest_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,12 +40,13 @@ func TestAdvanceHeedsRates(t *testing.T) {
 func TestAThrottledStepClosesItsGate(t *testing.T) {
 	t.Parallel()
 	call := fsm.Declare[string, fsm.None]("call")
-	refusals, runs := 1, 0
+	refusals, runs, first := 1, 0, fsm.ID(0)
 	kit := durabletest.New(t, durabletest.Config{DatabaseURL: pgtest.URL(t), Machines: []fsm.Definition{call.Job(func(ctx context.Context, tenant string) (fsm.None, error) {
 		info, _ := fsm.InfoFrom(ctx)
 		require.Zero(t, info.Attempt)
 		if runs++; refusals > 0 && tenant == "acme" {
 			refusals--
+			first = info.ID
 			return fsm.None{}, fsm.Throttled(errors.New("too many requests"), 10*time.Minute)
 		}
 		return fsm.None{}, nil
@@ -52,9 +54,9 @@ func TestAThrottledStepClosesItsGate(t *testing.T) {
 	admin := kit.Engine.Admin()
 	_, err := admin.SetGate(t.Context(), engine.Gate{Name: "api", Machine: "call", Label: "tenant", Places: 1})
 	require.NoError(t, err)
-	var second fsm.ID
+	var acme []fsm.ID
 	for range 3 {
-		second = insert(t, kit, call.New("acme").Label("tenant", "acme"))
+		acme = append(acme, insert(t, kit, call.New("acme").Label("tenant", "acme")))
 	}
 	insert(t, kit, call.New("zoo").Label("tenant", "zoo"))
 	durabletest.RequireDrain(t, kit)
@@ -63,6 +65,8 @@ func TestAThrottledStepClosesItsGate(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, keys, 1)
 	require.Equal(t, "api/acme", keys[0].Key)
+	require.Contains(t, acme, first)
+	second := slices.DeleteFunc(acme, func(id fsm.ID) bool { return id == first })[0]
 	causes, err := admin.Why(t.Context(), second)
 	require.NoError(t, err)
 	require.Equal(t, []engine.CauseKind{engine.CauseNoWorker, engine.CauseGateClosed}, kinds(causes), "a kit is no worker")
