@@ -34,23 +34,27 @@ func TestTransitionsBesideHeldRows(t *testing.T) {
 	share := tier.Size(t, "SHARE", 4, 1, 1)
 	dice := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a sample
 	var met meetings
-	b := benchOn(t, pgtest.Pool(t, pgtest.Migrated(t))).meeting(&met)
+	beside := func(t *testing.T) bench { return benchOn(t, pgtest.Pool(t, pgtest.Migrated(t))).meeting(&met) }
 	for _, g := range matrix {
-		for _, x := range g.transitions {
-			for _, slow := range []bool{false, true} {
-				if slow && x.outcome == nil || dice.IntN(share) != 0 {
-					continue
+		t.Run(g.title, func(t *testing.T) { // each has a stranger for as long as it takes
+			b := sync.OnceValue(func() bench { return beside(t) })
+			for _, x := range g.transitions {
+				for _, slow := range []bool{false, true} {
+					if slow && x.outcome == nil || dice.IntN(share) != 0 {
+						continue
+					}
+					t.Run(fmt.Sprintf("%s, slow %t", x.name, slow), func(t *testing.T) {
+						b := b()
+						b.t = t
+						s := b.newScene(&x)
+						s.require(&x, s.run(func() { s.happen(&x, slow) }))
+					})
 				}
-				t.Run(fmt.Sprintf("%s, slow %t", x.name, slow), func(t *testing.T) {
-					b.t = t
-					s := b.newScene(&x)
-					s.require(&x, s.run(func() { s.happen(&x, slow) }))
-				})
 			}
-		}
+		})
 	}
 	if share == 1 {
-		met.others(t, b)
+		met.others(t, beside)
 	}
 }
 

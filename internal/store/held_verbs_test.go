@@ -58,14 +58,17 @@ func (b bench) besideHeld(name string) bench {
 
 // others lets what no transition of the matrix is happen beside held rows, and requires that each
 // statement that locks or writes has met them by now.
-func (m *meetings) others(t *testing.T, b bench) {
+func (m *meetings) others(t *testing.T, beside func(t *testing.T) bench) {
 	t.Helper()
-	for name, does := range verbsBeside {
-		t.Run(name, func(t *testing.T) {
-			b.t = t
-			does(b)
-		})
-	}
+	t.Run("verbs", func(t *testing.T) {
+		b := beside(t)
+		for name, does := range verbsBeside {
+			t.Run(name, func(t *testing.T) {
+				b.t = t
+				does(b)
+			})
+		}
+	})
 	heldAgain.Store(t.Name(), m)
 	defer heldAgain.Delete(t.Name())
 	t.Run("again", func(t *testing.T) {
