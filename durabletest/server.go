@@ -108,7 +108,7 @@ func ownCopy(ctx context.Context, server *pgxpool.Config, schema string) (name s
 	c := server.ConnConfig
 	key := fmt.Sprintf("%q %d %q %q", c.Host, c.Port, c.User, schema)
 	if template, ok := templates.Load(key); ok {
-		name, err = pgclone.Create(ctx, server, template.(string))
+		name, err = pgclone.Create(ctx, server, template.(string)) //nolint:forcetypeassert // it has nothing else
 		refused, ok := errors.AsType[*pgconn.PgError](err)
 		if !ok || refused.Code != noSuchDatabase {
 			return name, err
@@ -162,11 +162,9 @@ const (
 // slots has an entry for each open connection of the process's kits.
 var slots = make(chan struct{}, openMost)
 
-// idleMost is how many connections may stay open when they are idle; more are closed, so that
-// others can open theirs. A new connection costs more than the statements on it.
-var idleMost atomic.Int64
-
-func init() { idleMost.Store(idleLeast) }
+// idleMore is how many connections beside idleLeast may stay open when they are idle; more are
+// closed, so that others can open theirs. A new connection costs more than the statements on it.
+var idleMore atomic.Int64
 
 // measureRoom lets kits keep an eighth of the connections that their server allows.
 func measureRoom(ctx context.Context, server *pgxpool.Config) error {
@@ -177,7 +175,7 @@ func measureRoom(ctx context.Context, server *pgxpool.Config) error {
 	if err != nil {
 		return fmt.Errorf("read how many connections the server allows: %w", err)
 	}
-	idleMost.Store(min(max(allowed/8, idleLeast), openMost))
+	idleMore.Store(min(max(allowed/8, idleLeast), openMost) - idleLeast)
 	return nil
 }
 
@@ -196,7 +194,7 @@ func thrifty(c *pgxpool.Config, most int32) {
 	}
 	after := c.AfterRelease
 	c.AfterRelease = func(conn *pgx.Conn) bool {
-		return waiting.Load() == 0 && int64(len(slots)) <= idleMost.Load() && (after == nil || after(conn))
+		return waiting.Load() == 0 && int64(len(slots)) <= idleLeast+idleMore.Load() && (after == nil || after(conn))
 	}
 }
 
@@ -238,7 +236,7 @@ func acquire(ctx context.Context) (release func()) {
 // evict closes the idle connections of one pool.
 func evict(ctx context.Context) {
 	pools.Range(func(pool, _ any) bool {
-		idle := pool.(*pgxpool.Pool).AcquireAllIdle(ctx)
+		idle := pool.(*pgxpool.Pool).AcquireAllIdle(ctx) //nolint:forcetypeassert // it has nothing else
 		for _, conn := range idle {
 			conn.Release() // AfterRelease does not keep it
 		}

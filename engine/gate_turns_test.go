@@ -10,7 +10,9 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
@@ -23,13 +25,13 @@ func TestTwoQueuesTakeTurnsAtOneGate(t *testing.T) {
 	admin := open(t, pool)
 	_, err := admin.Admin().SetGate(ctx, engine.Gate{Name: "calls", Machine: "charge", Places: 1})
 	require.NoError(t, err)
-	bulk := tier.Pick(150, 300, 1000)
+	bulk := tier.Pick(150, 150, 1000)
 	var begun, in atomic.Int64
-	machine := charges.Job(func(_ context.Context, name string) (string, error) {
+	machine := charges.Job(func(ctx context.Context, name string) (string, error) {
 		if n := in.Add(1); n > 1 {
 			t.Errorf("%d execute at a time", n)
 		}
-		time.Sleep(20 * time.Millisecond)
+		pace.Sleep(ctx, 20*time.Millisecond)
 		in.Add(-1)
 		if name == "bulk" {
 			begun.Add(1)
@@ -60,5 +62,5 @@ func TestTwoQueuesTakeTurnsAtOneGate(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, begun.Load(), int64(bulk), "it began behind all that is less urgent")
 	}
-	require.Eventually(t, func() bool { return begun.Load() == int64(bulk) }, testPatience, testGlance, "nor does it hold up the others")
+	steady.Progressing(t, func() (int64, bool) { return begun.Load(), begun.Load() == int64(bulk) }, "nor does it hold up the others")
 }

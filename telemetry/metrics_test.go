@@ -405,3 +405,23 @@ func TestLagIsCached(t *testing.T) {
 	require.Empty(t, lag)
 	require.Equal(t, 2, asked)
 }
+
+// A host makes the Configs of several engines from one, whose slices may have room for more.
+func TestConfigsMayShareAnArray(t *testing.T) {
+	t.Parallel()
+	own := engine.Hooks{Step: func(context.Context, engine.StepEvent) {}}
+	shared := engine.Config{Hooks: append(make([]engine.Hooks, 0, 4), own), Middleware: append(make([]engine.Middleware, 0, 4), engine.Middleware{})}
+	var configs [2]engine.Config
+	for i := range configs {
+		tel, err := New(Config{})
+		require.NoError(t, err)
+		configs[i] = shared
+		tel.Instrument(&configs[i])
+		require.Len(t, configs[i].Hooks, 2)
+		require.Len(t, configs[i].Middleware, 2)
+	}
+	require.Len(t, shared.Hooks, 1)
+	require.NotSame(t, &configs[0].Hooks[1], &configs[1].Hooks[1], "the second engine's hooks would be called for the first one, too")
+	require.Nil(t, shared.Hooks[:2][1].Step)
+	require.Nil(t, shared.Middleware[:2][1].Step)
+}

@@ -218,7 +218,7 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 				}
 			}
 			continue
-		case got.Moved == 0 && len(got.Refused) == 0 && (!got.Cut && !got.Turn.Blind || n > handTurns):
+		case got.Moved == 0 && len(got.Refused) == 0 && (!goesOn(&got) || n > handTurns):
 			if got.NextDue > 0 {
 				h.due[queue] = got.NextDue
 			}
@@ -227,6 +227,9 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 		h.w.reportRefused("claim an instance", got.Refused)
 	}
 }
+
+// goesOn reports whether the next claim may find what this one has not looked at.
+func goesOn(c *store.Claimed) bool { return c.Cut || c.Turn.Blind }
 
 // known returns the flights at steps that this worker knows, once they have the locks of their
 // partition keys. It sets the others aside. With an error, it gives all back.

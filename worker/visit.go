@@ -55,17 +55,7 @@ func (x *execution) decide() *step.Commit {
 			return x.inTime(out)
 		}
 		if x.hindered != nil {
-			x.failed, x.phase = nil, fresh // nothing of the host's has run
-			if x.f.lost() == nil && !x.f.expired() {
-				if !x.crowd(streamCosts) {
-					return nil
-				}
-				x.f.claim.Children, x.f.claim.Portion = nil, nil
-				x.hindered = nil
-				return x.givesWay(-x.f.claim.ID, 0)
-			}
-			x.hindered = nil
-			return x.decide()
+			return x.stopped()
 		}
 		x.phase = failing
 	}
@@ -99,6 +89,22 @@ func (x *execution) decide() *step.Commit {
 		return x.overdue(x.failed)
 	}
 	return &step.Commit{Kind: step.Fail, Err: step.SanitizeError(x.failed.safe), Failure: string(fsm.FailureError)}
+}
+
+// stopped returns the outcome of a step that a lock has kept from beginning: none, if it waits, or
+// if others of its kind are many, that it gives way.
+func (x *execution) stopped() *step.Commit {
+	x.failed, x.phase = nil, fresh // nothing of the host's has run
+	if x.f.lost() != nil || x.f.expired() {
+		x.hindered = nil
+		return x.decide()
+	}
+	if !x.crowd(streamCosts) {
+		return nil
+	}
+	x.f.claim.Children, x.f.claim.Portion = nil, nil
+	x.hindered = nil
+	return x.givesWay(-x.f.claim.ID, 0)
 }
 
 // begins reports whether the step begins. Otherwise it returns the outcome that the visit has

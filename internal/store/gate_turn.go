@@ -65,7 +65,7 @@ type turned struct {
 }
 
 // args returns the arguments of a statement that looks at the lines.
-func (t *Turn) args() []any {
+func (t Turn) args() []any {
 	parties := slices.Sorted(maps.Keys(t.Gates))
 	afters, used, passes := make([]string, len(parties)), make([]int, len(parties)), make([]float64, len(parties))
 	for i, name := range parties {
@@ -84,7 +84,7 @@ func notNil(texts []string) []string {
 
 // aged returns how many starts of a claim of so many rows are for the party that has waited
 // longest.
-func (t *Turn) aged(limit int) int { return (t.Begun + limit) / agedEach }
+func (t Turn) aged(limit int) int { return (t.Begun + limit) / agedEach }
 
 // next returns the turn after a claim of so many rows, with what it found and the starts from the
 // front.
