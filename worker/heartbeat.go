@@ -23,7 +23,8 @@ type heartbeat struct {
 	keys     *keyring
 	line     beater
 	presence store.Presence
-	wrote    bool // the newest heartbeat has extended a lease
+	wrote    bool          // the newest heartbeat has extended a lease
+	slow     time.Duration // see patiently
 }
 
 func newHeartbeat(p *process, flights *flights, keys *keyring, line beater) *heartbeat {
@@ -83,16 +84,28 @@ func (h *heartbeat) check(ctx context.Context) {
 	if h.config.LockByLease || h.line.Connected() && !h.keys.inUse() {
 		return
 	}
-	timed, cancel := h.patiently(ctx, h.config.Heartbeat/4)
-	defer cancel()
-	if err := h.line.Check(timed); err != nil {
+	if err := h.patiently(ctx, h.config.Heartbeat/4, h.line.Check); err != nil {
 		h.trouble("heartbeat", err)
 	}
 }
 
-// patiently bounds a statement of the heartbeat's connection.
-func (h *heartbeat) patiently(ctx context.Context, usual time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, h.config.patience(usual))
+// patiently bounds a statement of the heartbeat's connection by four times what the slowest of the
+// newest ones took, from usual to a third of the lease. What is cut off costs its connection, so on
+// a slow server the same patience would fail for ever, and make it slower (T216).
+func (h *heartbeat) patiently(ctx context.Context, usual time.Duration, send func(context.Context) error) error {
+	patience := h.config.patience(usual)
+	bound := max(patience, min(h.slow, h.config.Lease/3))
+	timed, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	sent := h.since()
+	err := send(timed)
+	switch {
+	case err == nil:
+		h.slow = max(4*(h.since()-sent), h.slow*7/8) //nolint:mnd // within a dozen statements it forgets
+	case timed.Err() != nil && ctx.Err() == nil:
+		h.slow = 2 * bound
+	}
+	return err
 }
 
 // patience is how long a statement of the heartbeat's connection may take, which may have to
@@ -136,9 +149,11 @@ func (h *heartbeat) beatAll(ctx context.Context) (passed []*flight, err error) {
 			claims[i], byID[f.beat.ID] = f.beat, f
 		}
 		sent := h.since()
-		timed, cancel := h.patiently(ctx, h.config.Heartbeat)
-		beaten, err := h.line.Beat(timed, h.id, claims, h.config.Lease)
-		cancel()
+		var beaten store.Beaten
+		err := h.patiently(ctx, h.config.Heartbeat, func(ctx context.Context) (err error) {
+			beaten, err = h.line.Beat(ctx, h.id, claims, h.config.Lease)
+			return err
+		})
 		if err != nil {
 			return passed, err
 		}
@@ -186,9 +201,11 @@ func (h *heartbeat) insist(ctx context.Context, passed []*flight) (still []*flig
 			still = append(still, f)
 			continue
 		}
-		timed, cancel := h.patiently(ctx, h.config.Heartbeat)
-		beaten, err := h.line.Insist(timed, h.id, f.beat, h.config.Lease, h.config.Heartbeat/8)
-		cancel()
+		var beaten store.Beaten
+		err := h.patiently(ctx, h.config.Heartbeat, func(ctx context.Context) (err error) {
+			beaten, err = h.line.Insist(ctx, h.id, f.beat, h.config.Lease, h.config.Heartbeat/8)
+			return err
+		})
 		if err != nil {
 			return still, err
 		}

@@ -88,6 +88,29 @@ func TestEveryFlightIsBeaten(t *testing.T) {
 	})
 }
 
+// A server that takes longer for each statement than a heartbeat waits for it costs no lease (T216):
+// the heartbeat becomes patient.
+func TestASlowServerCostsNoLease(t *testing.T) {
+	play(t, 2, func(t *testing.T, s *scene) {
+		s.config.Lease, s.config.Heartbeat = 30*time.Second, time.Second
+		s.run = takes(time.Hour)
+		r := s.db.insert()
+		s.change(func(w *weather) {
+			w.latency = func(verb string) time.Duration {
+				if verb == "beat" || verb == "check" || verb == "present" {
+					return 5 * time.Second
+				}
+				return 0
+			}
+		})
+		p := s.start()
+		s.pass(70 * time.Minute)
+		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
+		require.Len(t, s.witness.runs(r.ID), 1, "it never lost its lease")
+		p.stopped()
+	})
+}
+
 func TestALostLeaseCancelsTheStepAndItsLateOutcomeIsNoError(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		var stale []fsm.ID

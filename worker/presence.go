@@ -17,9 +17,7 @@ const presentFor = 3
 func (h *heartbeat) register(ctx context.Context) {
 	p := h.presence
 	p.Draining = h.isDraining()
-	timed, cancel := h.patiently(ctx, h.config.Heartbeat)
-	defer cancel()
-	if err := h.line.Present(timed, &p); err != nil {
+	if err := h.patiently(ctx, h.config.Heartbeat, func(ctx context.Context) error { return h.line.Present(ctx, &p) }); err != nil {
 		h.trouble("register", err)
 		if h.wrote {
 			h.deeds.heartbeat.succeeded(h.process)

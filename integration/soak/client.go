@@ -33,7 +33,7 @@ type client struct {
 const quick = 30
 
 const (
-	undertakings = 200              // at a time
+	undertakings = 60               // at a time: more would only wait for the client's connections
 	patience     = 10 * time.Second // for one call, which is then repeated
 	finishWithin = 90 * time.Second // for one more undertaking to end, once no new one begins
 )

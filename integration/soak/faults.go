@@ -53,8 +53,10 @@ var faults = []fault{
 	{frozen, 12, (*chaos).freeze},
 }
 
-// rollsOf180 is how often all workers are restarted in order.
-const rollsOf180 = 2
+const (
+	rollsOf180 = 2 // how often all workers are restarted in order
+	rollRest   = 3 // how many times as long as that took there are other faults, at least: a slow machine would do nothing else
+)
 
 func newChaos(o Options) *chaos {
 	c := &chaos{o: o, counts: map[string]*atomic.Int64{}, effects: map[string]*atomic.Int64{}}
@@ -88,15 +90,17 @@ func (c *chaos) reign(ctx context.Context) error {
 	}
 	running.Go(func() {
 		every := c.o.duration() / time.Duration(c.o.scaled(rollsOf180)+1)
-		for {
-			pause(ctx, every)
+		for rest := every; ; {
+			pause(ctx, rest)
 			if ctx.Err() != nil {
 				return
 			}
+			began := time.Now()
 			if err := c.roll(ctx); err != nil {
 				cancel(fmt.Errorf("rolling restart: %w", err))
 				return
 			}
+			rest = max(every, rollRest*time.Since(began))
 		}
 	})
 	running.Wait()

@@ -97,8 +97,12 @@ func (r role) work(ctx context.Context, pool *pgxpool.Pool, log *journal, ready 
 	return r.playWorker(ctx, pool, log, ready)
 }
 
-// poolSize is small, so that connections are scarce.
-const poolSize = 5
+const (
+	poolSize = 5 // small, so that connections are scarce
+	// connectWithin is what a server takes to which all processes connect at once, on two processors:
+	// with less, each would begin anew for ever.
+	connectWithin = 6 * time.Second
+)
 
 func (r role) pool() (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(r.URL)
@@ -106,7 +110,7 @@ func (r role) pool() (*pgxpool.Pool, error) {
 		return nil, err
 	}
 	config.MaxConns = poolSize
-	config.ConnConfig.ConnectTimeout = 2 * time.Second
+	config.ConnConfig.ConnectTimeout = connectWithin
 	config.ConnConfig.RuntimeParams["application_name"] = r.Name
 	return pgxpool.NewWithConfig(context.Background(), config)
 }

@@ -45,6 +45,7 @@ type Line struct {
 	s      *Store
 	worker string // whose liveness lock the line holds; "": nobody's
 	conn   *pgx.Conn
+	dials  dialler
 
 	// Of a line with a company:
 	turn    time.Duration // of the trunk; 0: it does not use it
@@ -111,21 +112,27 @@ func (l *Line) together(ctx context.Context, send func(ctx context.Context, conn
 	return ctx.Err() != nil, err
 }
 
-// open returns the line's own connection. It dials one if there is none.
+// open returns the line's own connection. It dials one if there is none, for longer than ctx if need be.
 func (l *Line) open(ctx context.Context) (*pgx.Conn, error) {
 	if l.conn != nil && !l.conn.IsClosed() {
 		return l.conn, nil
 	}
+	conn, err := l.dials.open(ctx, l.dial)
+	if err == nil {
+		l.conn = conn
+	}
+	return conn, err
+}
+
+// dial connects, and takes the liveness lock of the line's worker.
+func (l *Line) dial(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := l.s.db.Dial(ctx)
-	if err != nil {
-		return nil, err
+	if err != nil || l.worker == "" {
+		return conn, err
 	}
-	if l.worker != "" {
-		if err := l.s.pipelineOn(ctx, conn, l.s.stmt(aliveSQL, nil, l.s.schema, l.worker)); err != nil {
-			return nil, errors.Join(fmt.Errorf("lock that worker %s lives: %w", l.worker, err), conn.Close(ctx))
-		}
+	if err := l.s.pipelineOn(ctx, conn, l.s.stmt(aliveSQL, nil, l.s.schema, l.worker)); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock that worker %s lives: %w", l.worker, err), conn.Close(ctx))
 	}
-	l.conn = conn
 	return conn, nil
 }
 
@@ -159,6 +166,7 @@ func (l *Line) Close(ctx context.Context) error {
 }
 
 func (l *Line) closeOwn(ctx context.Context) error {
+	l.dials.stop(ctx)
 	if l.conn == nil {
 		return nil
 	}
