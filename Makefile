@@ -37,15 +37,18 @@ test: bin/withpg bin/tier ## Know in minutes that the tree is sound: run each te
 	@bin/tier begin; trap 'bin/tier report' EXIT; \
 	$(TOOLS)$(STAGE) download go mod download; \
 	$(STAGE) compile sh -c 'go list -export -deps -test $(TESTED) >/dev/null && cd integration/hosts && go list -export -deps -test ./... >/dev/null'; \
-	$(STAGE) test bin/withpg $(GOTEST) $(FORM) -p 4 -parallel 8 -timeout 15m $(TESTED); \
+	$(STAGE) test bin/withpg $(GOTEST) $(FORM) $(BESIDE) -timeout 15m $(TESTED); \
 	$(STAGE) hosts bin/withpg go -C integration/hosts test -json -vet=off $(FORM) -timeout 10m ./...
 
 FORM   := -short
+BESIDE := -p 4 -parallel 8
 TESTED := ./...
 
 # With TIER=ci each test runs in its longer form, but those that make checks runs, so that make ci runs none twice.
+# The longer forms wait less and compute more, so fewer of them run at a time.
 ifeq ($(TIER),ci)
 FORM   :=
+BESIDE := -p 3 -parallel 5
 TESTED  = $(filter-out $(patsubst ./%,$(MODULE)/%,$(RACED) $(SOAK)),$(shell go list ./...))
 TOOLS   = $(STAGE) tools $(MAKE) --no-print-directory -j 4 tools; $(WITHOUT) 
 WITHOUT = command -v npm >/dev/null || echo "no Node: its tests are skipped"; \

@@ -27,8 +27,8 @@ const holdEvery = 50 * time.Millisecond
 // a round of children with a timeout; and a deadline is as old as the instance, or as the spec
 // that has replaced it before it began. A time that is newer than the last hold, and of unknown
 // age, stays as it is: it must never become due late, or an Advance by just that time would miss
-// it. So does a row that another transaction has locked, and one that is due within 20 ms since: a
-// later statement of the same commit may have woken it, as after a Rejoin.
+// it. So does a row that another transaction has locked. What wakes a row writes updated_at no
+// earlier than eligible_at.
 //
 // $2 keys of gates $3 until when the last hold has seen them closed
 func (k *Kit) holdSQL() string {
@@ -36,7 +36,7 @@ func (k *Kit) holdSQL() string {
   eligible_at = CASE WHEN x.waits THEN g.eligible_at + x.passed ELSE g.eligible_at END,
   await_deadline = CASE WHEN x.awaits THEN g.await_deadline + x.passed ELSE g.await_deadline END,
   deadline = CASE WHEN x.ends THEN g.deadline + (now() - $1::timestamptz) ELSE g.deadline END
-  FROM (SELECT y.id, now() - y.since AS passed, y.status = 'runnable' AND y.eligible_at > y.since + interval '20 milliseconds' AS waits,
+  FROM (SELECT y.id, now() - y.since AS passed, y.status = 'runnable' AND y.eligible_at > y.since AS waits,
       y.await_deadline > y.since AS awaits,
       y.deadline > $1::timestamptz AND CASE WHEN y.visit = 0 THEN y.updated_at ELSE y.inserted_at END <= $1::timestamptz AS ends
     FROM (SELECT z.*, CASE WHEN z.updated_at > $1::timestamptz AND (z.updated_at = z.inserted_at OR z.status = 'awaiting_children')

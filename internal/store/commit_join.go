@@ -78,6 +78,7 @@ var rejoinSQL = named("rejoin", `UPDATE {s}.gen_durable g SET join_round = g.vis
     ELSE array_replace(g.losers, g.round, -g.round) END,
   status = CASE WHEN `+rejoinWakes+` THEN 'runnable' ELSE g.status END,
   eligible_at = CASE WHEN `+rejoinWakes+` THEN (SELECT clock_timestamp()) ELSE g.eligible_at END,
+  updated_at = CASE WHEN `+rejoinWakes+` THEN (SELECT clock_timestamp()) ELSE g.updated_at END,
   await_deadline = CASE WHEN `+rejoinWakes+` THEN NULL WHEN u.at IS NOT NULL THEN u.at
     WHEN u.us IS NOT NULL THEN (SELECT clock_timestamp()) + u.us * interval '1 microsecond' END
 FROM (SELECT t.*, c.* FROM (

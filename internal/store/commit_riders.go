@@ -23,7 +23,8 @@ WHERE s.id = ANY($1::bigint[]) AND (SELECT g.commit_id FROM {s}.gen_durable g WH
 // this execution received do not count. The statement excludes them by their ids, and not by the
 // highest one, since ids commit out of order (T2). $1 parked ids $2 mark $3 ids of signals given to
 // those that park towards themselves.
-var recheckSQL = named("recheck", `UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT clock_timestamp()), await_deadline = NULL
+var recheckSQL = named("recheck", `UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT clock_timestamp()), updated_at = (SELECT clock_timestamp()),
+  await_deadline = NULL
 WHERE g.id = ANY($1::bigint[]) AND g.commit_id = $2::uuid
   AND (SELECT true FROM {s}.signals s WHERE s.target_id = g.id AND s.name = ANY(g.awaits) AND s.consumed_at IS NULL
     AND s.id NOT IN (SELECT unnest($3::bigint[])) LIMIT 1)
@@ -45,7 +46,8 @@ RETURNING g.queue`)
 var unlessSQL = named("unless", `WITH turned AS (
   UPDATE {s}.gen_durable g SET status = 'runnable', step = u.step, state = coalesce(u.state::jsonb, g.state), result = NULL, failure = NULL,
     errors = CASE WHEN g.status = 'failed' THEN nullif(g.errors - (-1), '[]') ELSE g.errors END,
-    last_error = NULL, awaits = ($7::text[])[u.lo:u.hi], timed_out = false, eligible_at = (SELECT clock_timestamp()), attempt = 0, crashes = 0,
+    last_error = NULL, awaits = ($7::text[])[u.lo:u.hi], timed_out = false, eligible_at = (SELECT clock_timestamp()), updated_at = (SELECT clock_timestamp()),
+    attempt = 0, crashes = 0,
     visit = g.visit + 1, finished_at = NULL, joined = nullif(g.joined, $2::uuid)
   FROM (SELECT unnest($1::bigint[]) AS id, unnest($3::text[]) AS step, unnest($4::text[]) AS state, unnest($5::int[]) AS lo,
     unnest($6::int[]) AS hi) u

@@ -31,7 +31,7 @@ func (s *Store) Lacking(ctx context.Context, rights []Right) (role string, lacki
 	for i, r := range rights {
 		objects[i], privileges[i] = r.Object, r.Privilege
 	}
-	err = s.pipeline(ctx, s.stmt(rightsSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, rightsSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r Right
 			if err := rows.Scan(&role, &r.Object, &r.Privilege); err != nil {
@@ -40,7 +40,7 @@ func (s *Store) Lacking(ctx context.Context, rights []Right) (role string, lacki
 			lacking = append(lacking, r)
 		}
 		return rows.Err()
-	}, objects, privileges, s.schema))
+	}, objects, privileges, s.schema)
 	if err != nil {
 		return "", nil, err
 	}

@@ -10,6 +10,9 @@ UPDATE "gendurable".gen_durable g SET join_round = g.visit, join_size = u.size, 
   eligible_at = CASE WHEN (u.size = u.ok + u.bad + u.skipped OR coalesce(
       greatest(u.ok - coalesce(u.seen_done, g.join_done, 0), 0) >= u.done OR greatest(u.ok - coalesce(u.seen_done, g.join_done, 0), 0) + u.size - u.ok - u.bad - u.skipped < u.done
       OR greatest(u.bad - coalesce(u.seen_failed, g.join_failed, 0), 0) >= u.failed OR CASE WHEN u.stream IS NULL THEN greatest(u.ok - coalesce(u.seen_done, g.join_done, 0), 0) + greatest(u.bad - coalesce(u.seen_failed, g.join_failed, 0), 0) ELSE u.unshown END >= u.ended, false)) THEN (SELECT clock_timestamp()) ELSE g.eligible_at END,
+  updated_at = CASE WHEN (u.size = u.ok + u.bad + u.skipped OR coalesce(
+      greatest(u.ok - coalesce(u.seen_done, g.join_done, 0), 0) >= u.done OR greatest(u.ok - coalesce(u.seen_done, g.join_done, 0), 0) + u.size - u.ok - u.bad - u.skipped < u.done
+      OR greatest(u.bad - coalesce(u.seen_failed, g.join_failed, 0), 0) >= u.failed OR CASE WHEN u.stream IS NULL THEN greatest(u.ok - coalesce(u.seen_done, g.join_done, 0), 0) + greatest(u.bad - coalesce(u.seen_failed, g.join_failed, 0), 0) ELSE u.unshown END >= u.ended, false)) THEN (SELECT clock_timestamp()) ELSE g.updated_at END,
   await_deadline = CASE WHEN (u.size = u.ok + u.bad + u.skipped OR coalesce(
       greatest(u.ok - coalesce(u.seen_done, g.join_done, 0), 0) >= u.done OR greatest(u.ok - coalesce(u.seen_done, g.join_done, 0), 0) + u.size - u.ok - u.bad - u.skipped < u.done
       OR greatest(u.bad - coalesce(u.seen_failed, g.join_failed, 0), 0) >= u.failed OR CASE WHEN u.stream IS NULL THEN greatest(u.ok - coalesce(u.seen_done, g.join_done, 0), 0) + greatest(u.bad - coalesce(u.seen_failed, g.join_failed, 0), 0) ELSE u.unshown END >= u.ended, false)) THEN NULL WHEN u.at IS NOT NULL THEN u.at

@@ -1,7 +1,8 @@
 WITH turned AS (
   UPDATE "gendurable".gen_durable g SET status = 'runnable', step = u.step, state = coalesce(u.state::jsonb, g.state), result = NULL, failure = NULL,
     errors = CASE WHEN g.status = 'failed' THEN nullif(g.errors - (-1), '[]') ELSE g.errors END,
-    last_error = NULL, awaits = ($7::text[])[u.lo:u.hi], timed_out = false, eligible_at = (SELECT clock_timestamp()), attempt = 0, crashes = 0,
+    last_error = NULL, awaits = ($7::text[])[u.lo:u.hi], timed_out = false, eligible_at = (SELECT clock_timestamp()), updated_at = (SELECT clock_timestamp()),
+    attempt = 0, crashes = 0,
     visit = g.visit + 1, finished_at = NULL, joined = nullif(g.joined, $2::uuid)
   FROM (SELECT unnest($1::bigint[]) AS id, unnest($3::text[]) AS step, unnest($4::text[]) AS state, unnest($5::int[]) AS lo,
     unnest($6::int[]) AS hi) u
