@@ -88,8 +88,8 @@ func TestEveryFlightIsBeaten(t *testing.T) {
 	})
 }
 
-// A server that takes longer for each statement than a heartbeat waits for it costs no lease (T216):
-// the heartbeat becomes patient.
+// A server that takes longer for each statement than a heartbeat waits for it costs no lease
+// (T216): the heartbeat becomes patient.
 func TestASlowServerCostsNoLease(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		s.config.Lease, s.config.Heartbeat = 30*time.Second, time.Second

@@ -112,7 +112,8 @@ func (l *Line) together(ctx context.Context, send func(ctx context.Context, conn
 	return ctx.Err() != nil, err
 }
 
-// open returns the line's own connection. It dials one if there is none, for longer than ctx if need be.
+// open returns the line's own connection. It dials one if there is none, for longer than ctx if
+// need be.
 func (l *Line) open(ctx context.Context) (*pgx.Conn, error) {
 	if l.conn != nil && !l.conn.IsClosed() {
 		return l.conn, nil
