@@ -27,8 +27,8 @@ const holdEvery = 50 * time.Millisecond
 // a round of children with a timeout; and a deadline is as old as the instance, or as the spec
 // that has replaced it before it began. A time that is newer than the last hold, and of unknown
 // age, stays as it is: it must never become due late, or an Advance by just that time would miss
-// it. So does a row that another transaction has locked. What wakes a row writes updated_at no
-// earlier than eligible_at.
+// it. So does a row that another transaction has locked. Statements that wake a row write an
+// updated_at no earlier than its eligible_at.
 //
 // $2 keys of gates $3 until when the last hold has seen them closed
 func (k *Kit) holdSQL() string {

@@ -21,6 +21,9 @@ import (
 //     whose lease is over for longer than $1.
 //   - unserved: instances that stand in line for longer than $1, in a queue that no live worker
 //     serves. Of each queue one instance is looked at.
+//   - itself: keys of gates with Run of which each place is held by an instance that waits for its
+//     children, while one below it has been in line there for longer than $1. $2 is how many
+//     children in line are looked at.
 //   - closed: gates without places, and keys that are closed for another hour or more.
 //   - unlabelled: gates of a label that none of the newest instances carries which the gate could
 //     concern. $2 is how many of the newest are looked at.
@@ -76,6 +79,18 @@ UNION ALL
     AND NOT EXISTS (SELECT FROM {s}.paused_queues p WHERE p.queue = l.queue)
   ORDER BY 2 LIMIT 20)
 UNION ALL
+(WITH RECURSIVE up(key, at, child, above) AS (
+    (SELECT g.gate, g.eligible_at, g.id, g.parent_id FROM {s}.gen_durable g, c WHERE g.status = 'runnable' AND NOT g.paused
+        AND g.pick_lane = {lane line} AND g.parent_id IS NOT NULL AND g.eligible_at < c.now - c.patience
+        AND EXISTS (SELECT FROM {s}.gates r WHERE r.run AND r.name = split_part(g.gate, '/', 1)) LIMIT $2)
+    UNION ALL
+    SELECT up.key, up.at, up.child, p.parent_id FROM up JOIN {s}.gen_durable p ON p.id = up.above
+    WHERE p.run_gate IS DISTINCT FROM up.key AND p.parent_id IS NOT NULL)
+  SELECT 'itself', up.key, min(up.child) || ' is below ' || min(p.id), max(extract(epoch FROM c.now - up.at))::bigint
+  FROM up JOIN {s}.gen_durable p ON p.id = up.above AND p.run_gate = up.key AND p.run_place IS NOT NULL AND p.status = 'awaiting_children', c
+  GROUP BY up.key HAVING count(DISTINCT p.id) = (SELECT count(*) FROM {s}.gen_durable h WHERE h.run_gate = up.key AND h.run_place IS NOT NULL)
+  ORDER BY 2 LIMIT 20)
+UNION ALL
 (SELECT 'closed', r.name, 'has no places', extract(epoch FROM c.now - r.updated_at)::bigint FROM {s}.gates r, c WHERE r.places = 0 OR r.total = 0 ORDER BY 2 LIMIT 20)
 UNION ALL
 (SELECT 'closed', k.key, CASE WHEN k.closed_until > c.now + interval '1000 years' THEN 'until somebody opens it' ELSE 'until ' || to_char(k.closed_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') || ' UTC' END, 0
@@ -127,6 +142,9 @@ func (p *patient) gates(ctx context.Context) (finding, error) {
 			note(gradeFail, "nobody reaps: start an engine with queues and without NoReaper", "%s of %q are held by the dead, for %s", what, gate, span(seconds(age)))
 		case "unserved":
 			note(gradeFail, "start a process that serves the queue", "in line at %q for %s: %s", gate, span(seconds(age)), what)
+		case "itself":
+			note(gradeFail, "gendurable gate set with more places, now; then give the gate a machine or a label that parents and children do not share",
+				"%q waits for itself for %s: all its places are held by instances that wait for children in line there (%s)", gate, span(seconds(age)), what)
 		case "closed":
 			if age > 0 {
 				what += " for " + span(seconds(age))

@@ -21,6 +21,17 @@ func TestDoctorOfGates(t *testing.T) {
 	executes := func(minutes int, columns ...any) func() {
 		return func() { h.exec(executing, append([]any{minutes}, columns...)...) }
 	}
+	// A run holds a place, and waits for a child whose own child is in line at the gate.
+	family := func(gate string, place int) func() {
+		return func() {
+			h.exec(`WITH r AS (INSERT INTO gendurable.gen_durable (fsm, step, status, visit, round, children_pending, run_gate, run_place)
+					VALUES ('order', 'start', 'awaiting_children', 1, 1, 1, $1, $2) RETURNING id),
+				k AS (INSERT INTO gendurable.gen_durable (fsm, step, status, visit, round, children_pending, parent_id, parent_round, depth)
+					SELECT 'order', 'start', 'awaiting_children', 1, 1, 1, id, 1, 1 FROM r RETURNING id)
+				INSERT INTO gendurable.gen_durable (fsm, step, queue, gate, pick_lane, eligible_at, parent_id, parent_round, depth)
+				SELECT 'order', 'start', 'default', $1, 3, now() - interval '10 min', id, 1, 2 FROM k`, gate, place)
+		}
+	}
 	for _, c := range []struct {
 		name  string
 		do    []func()
@@ -49,6 +60,11 @@ func TestDoctorOfGates(t *testing.T) {
 		{"in line where nobody serves", []func(){gate("g", "2"), func() {
 			h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, gate, pick_lane, eligible_at) VALUES ('order', 'start', 'other''s', 'g', 3, now() - interval '10 min')`)
 		}}, gradeFail, `in line at "g" for 10m: no live worker serves queue other's`},
+		{"a run waits for its own child", []func(){gate("g", "2", "--run"), family("g", 1), family("g", 2)}, gradeFail, `"g" waits for itself for 10m`},
+		{"another run will end", []func(){gate("g", "3", "--run"), family("g", 1), family("g", 2), executes(1, nil, nil, "g", 3, nil)}, gradeOK, ""},
+		{"a child waits for another gate", []func(){gate("g", "1", "--run"), gate("h", "1", "--run", "--machine", "order"), family("h", 1), func() {
+			h.exec(`UPDATE gendurable.gen_durable SET run_gate = 'g' WHERE run_gate IS NOT NULL`)
+		}}, gradeOK, ""},
 		{"a label that nobody carries", []func(){gate("g", "2", "--label", "customer", "--machine", "order"), func() {
 			h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at, labels) VALUES ('order', 'start', 'done', now(), '{"custom": "a"}'),
 				('order', 'start', 'done', now(), NULL), ('else', 'start', 'done', now(), '{"customer": "a"}')`)

@@ -11,8 +11,8 @@ import (
 
 // dialler makes a connection for callers that have less time than that may take. An attempt goes on
 // when its caller gives up, and the next caller waits for it. If each began anew, a process on a
-// busy machine would never connect, and each attempt would cost the server a process (T216). It is
-// not safe for concurrent use.
+// busy machine would never connect, and each attempt would cost the server a backend (T216). A
+// dialler is not safe for concurrent use.
 type dialler struct {
 	made   chan dialled // the attempt under way; nil: none
 	cancel context.CancelFunc
@@ -25,8 +25,7 @@ type dialled struct {
 }
 
 // An attempt has dialLeast at first, and twice as long after each that ran out of its time, up to
-// dialMost: a server that is slow is reached in the end, and an address where nobody answers any
-// more is given up soon after it was lost.
+// dialMost. So a slow server is reached in the end, and a dead address is given up soon.
 const (
 	dialLeast = time.Second
 	dialMost  = 16 * time.Second
@@ -61,8 +60,8 @@ func (d *dialler) begin(ctx context.Context, dial func(ctx context.Context) (*pg
 	}()
 }
 
-// stop gives up the attempt under way. It waits for its end until ctx ends; what is connected later
-// is closed, too.
+// stop gives up the attempt under way. It waits for its end until ctx ends. A connection that comes
+// later is closed, too.
 func (d *dialler) stop(ctx context.Context) {
 	if d.made == nil {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/gendurable/gendurable/internal/steady"
 )
 
-// A line connects to a server that takes longer for a connection than any caller waits, and makes
-// one connection for all who wait (T216).
+// A line connects to a server that takes longer for a connection than any caller waits, by one
+// attempt for all callers (T216).
 func TestALineConnectsHoweverImpatientItsCallers(t *testing.T) {
 	var dialled atomic.Int32
 	b := newBench(t).beside(func(c *pgxpool.Config) {
@@ -50,8 +50,8 @@ func TestALineConnectsHoweverImpatientItsCallers(t *testing.T) {
 	require.False(t, line.Connected())
 }
 
-// An address where nobody answers is given up, so that the next attempt may find another one.
-func TestALineGivesUpAnAddressWhereNobodyAnswers(t *testing.T) {
+// A dead address is given up, so that the next attempt may find another one.
+func TestALineGivesUpADeadAddress(t *testing.T) {
 	var dialled atomic.Int32
 	b := newBench(t).beside(func(c *pgxpool.Config) {
 		dial := c.ConnConfig.DialFunc
