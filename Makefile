@@ -13,7 +13,7 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser)
 
 .DEFAULT_GOAL := help
-.PHONY: help test ci checks checks-static download tests-long tests-json tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
+.PHONY: help test ci checks checks-static download tests-json tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
 	sql explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy drift migration \
 	cli atlas node tools release-check clean FORCE
 
@@ -44,7 +44,7 @@ FORM   := -short
 BESIDE := -p 4 -parallel 8
 TESTED := ./...
 
-# With TIER=ci each test runs in its longer form, but those that make checks runs, so that make ci runs none twice.
+# With TIER=ci each test runs in its longer form, but those that make checks runs: make ci runs none twice.
 # The longer forms wait less and compute more, so fewer of them run at a time.
 ifeq ($(TIER),ci)
 FORM   :=
@@ -64,21 +64,17 @@ checks: bin/withpg bin/tier ## Run what make ci runs after make test TIER=ci, on
 	$(STAGE) format $(MAKE) --no-print-directory check-format check-comments; \
 	$(STAGE) tools $(MAKE) --no-print-directory -j 4 tools; \
 	$(STAGE) compile sh -c 'go list $(RACE) -export -deps -test $(RACED) >/dev/null'; \
-	$(MAKE) --no-print-directory -j 2 --output-sync=target tests-long checks-static; \
+	$(MAKE) --no-print-directory -j 1 checks-static tests-race tests-json tests-modules; \
 	$(MAKE) --no-print-directory tests-alone
-
-# Tests mostly wait, the linter computes: side by side they take little longer than one of them.
-tests-long: tests-race
-	@$(MAKE) --no-print-directory -j 1 tests-json tests-modules
 
 checks-static: bin/tier
 	@for check in check-tidy check-generated drift lint; do $(STAGE) $$check $(MAKE) --no-print-directory -j 1 $$check || exit 1; done
 
-# Goroutines meet in these packages.
+# Goroutines meet in these packages. The race detector makes them compute several times as much, so their tests run in the short form.
 RACED := ./worker ./engine ./signal ./cluster ./entpgx ./dashboard ./integration
 
 tests-race: bin/withpg bin/tier ## Run the tests of the packages where goroutines meet, with the race detector
-	@$(STAGE) race bin/withpg $(GOTEST) $(RACE) -p 4 -parallel 8 -timeout 15m $(RACED)
+	@$(STAGE) race bin/withpg $(GOTEST) $(RACE) -short -p 3 -parallel 6 -timeout 15m $(RACED)
 
 MODULE := github.com/gendurable/gendurable
 

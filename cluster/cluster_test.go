@@ -20,6 +20,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/migrate"
 )
 
@@ -183,7 +184,7 @@ func working(t *testing.T, places []cluster.Place, change ...func(*cluster.Confi
 
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := steady.Context(t)
 	t.Cleanup(cancel)
 	return ctx
 }

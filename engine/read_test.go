@@ -12,10 +12,11 @@ import (
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/steady"
 )
 
 const (
-	testPatience = 20 * time.Second
+	testPatience = 2 * steady.Patience
 	testGlance   = 5 * time.Millisecond
 )
 

@@ -192,12 +192,7 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 		case store.IsUniqueViolation(err) && pace.Sleep(ctx, pace.Backoff(n, time.Millisecond, 100*time.Millisecond)):
 			continue // the claim collided with another worker's on a partition key
 		case err != nil:
-			if store.Unknown(err) { // it may have taken effect
-				stray, cancel := context.WithTimeout(h.w.base, h.w.config.DrainGrace)
-				defer cancel()
-				err = errors.Join(err, h.w.claims.releaseStrays(stray, queue))
-			}
-			return nil, err
+			return nil, h.refund(queue, err)
 		case len(got.Claims) > 0:
 			h.w.reportRefused("claim an instance", got.Refused)
 			for _, c := range got.Claims {
@@ -226,6 +221,16 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 		}
 		h.w.reportRefused("claim an instance", got.Refused)
 	}
+}
+
+// refund gives back what a claim with an error may have claimed, and returns the error.
+func (h *Hand) refund(queue string, err error) error {
+	if !store.Unknown(err) {
+		return err
+	}
+	stray, cancel := context.WithTimeout(h.w.base, h.w.config.DrainGrace)
+	defer cancel()
+	return errors.Join(err, h.w.claims.releaseStrays(stray, queue))
 }
 
 // goesOn reports whether the next claim may find what this one has not looked at.
