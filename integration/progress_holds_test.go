@@ -47,15 +47,15 @@ var holds = []hold{
 		s.crew.open("")
 	}},
 
-	{name: "the parent of more that end than may wait without a slot", slots: 20, begin: func(s *stage) {
+	{name: "the parent of more that end than may wait without a slot", slots: 20, crowded: true, begin: func(s *stage) {
 		family(1100, `priority = 0`)(s)
 		s.allInTurn()
 	}},
-	{name: "more parents than may wait without a slot, each of one that ends", slots: 20, begin: func(s *stage) {
+	{name: "more parents than may wait without a slot, each of one that ends", slots: 20, crowded: true, begin: func(s *stage) {
 		crowdOf(s, crowdSize(), "status, round, children_pending", "'awaiting_children', 1, 1", "parent_round", "1", "parent_id IS NULL")
 		s.allInTurn()
 	}},
-	{name: "children of more streams than may wait without a slot", slots: 20, begin: func(s *stage) {
+	{name: "children of more streams than may wait without a slot", slots: 20, crowded: true, begin: func(s *stage) {
 		crowdOf(s, crowdSize(), "round, stream_most, join_round, join_size, join_done, wake_ended", "-1, 10, 1, 1, 1, 1",
 			"parent_round, status, finished_at, joined, stream_nth", "-1, 'done', now(), gen_random_uuid(), 1", "parent_id IS NOT NULL")
 		s.allInTurn()
@@ -384,7 +384,7 @@ func family(children int, shape string) func(*stage) {
 
 // crowdSize is the number of parents in a crowd: above that from which children give way, and in
 // proof above the room for held outcomes.
-func crowdSize() int { return tier.Pick(700, 700, 11_000) }
+func crowdSize() int { return tier.Pick(600, 600, 11_000) }
 
 // crowdOf inserts parents of one child each, by SQL, and holds the rows that fulfil a condition.
 func crowdOf(s *stage, n int, parents, are, children, areToo, holds string) {

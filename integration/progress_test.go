@@ -273,6 +273,7 @@ type hold struct {
 	begin   func(*stage)  // when it returns, it is held
 	pending string        // why bystanders still wait for the hold; "": they must not
 	within  time.Duration // how long they may, where that is less than the patience of the test
+	crowded bool          // hundreds of instances take the processors, so that nothing else should run beside it
 }
 
 // undelayed is within how long bystanders end beside a hold that delays none of them: their own
@@ -297,43 +298,62 @@ func TestNobodyWaitsForWhatTheyDoNotNeed(t *testing.T) {
 	defer calm.end()
 	t.Run("beside", func(t *testing.T) {
 		for _, h := range holds {
-			t.Run(h.name, func(t *testing.T) {
-				t.Parallel()
-				s := newStage(t, h.slots)
-				h.begin(s)
-				since := query[time.Time](t, s.pool, `SELECT clock_timestamp()`)
-				began := time.Now()
-				ids := append(s.bystanders(), s.beside...)
-				s.work()
-				watched := cmp.Or(h.within, patience)
-				if h.pending != "" {
-					watched = whileItFails
-				}
-				var who []string
-				var took time.Duration // of all but those that wait for a lease
-				steady.Happens(t, watched, func() (waiting int, done bool) {
-					who = s.waiting(ids, since)
-					if took == 0 && !hasWorker(who) {
-						took = time.Since(began)
-					}
-					return len(who), len(who) == 0
+			if !h.crowded {
+				t.Run(h.name, func(t *testing.T) {
+					t.Parallel()
+					h.delaysNobody(t, calm)
 				})
-				tookAll := time.Since(began)
-				if h.pending != "" {
-					s.letGo() // else the engine waits when it stops
-					require.NotEmpty(t, who, "it is cured: take it off those that are pending (%s)", h.pending)
-					return
-				}
-				require.Empty(t, who, "they wait for what they do not need")
-				if h.within == 0 {
-					calm.judge(t, undelayed, began, took)
-					calm.judge(t, undelayedLost(s.config), began, tookAll)
-				}
-				s.letGo()
-				allDone(t, s.host, s.held...)
-			})
+			}
 		}
 	})
+}
+
+// It runs before the parallel tests.
+func TestNobodyWaitsBesideACrowd(t *testing.T) { //nolint:paralleltest // see hold.crowded
+	calm := beginControl(t)
+	defer calm.end()
+	for _, h := range holds {
+		if h.crowded {
+			t.Run(h.name, func(t *testing.T) { h.delaysNobody(t, calm) })
+		}
+	}
+}
+
+// delaysNobody requires that bystanders end as soon as those of a control do.
+func (h *hold) delaysNobody(t *testing.T, calm *control) {
+	t.Helper()
+	s := newStage(t, h.slots)
+	h.begin(s)
+	since := query[time.Time](t, s.pool, `SELECT clock_timestamp()`)
+	began := time.Now()
+	ids := append(s.bystanders(), s.beside...)
+	s.work()
+	watched := cmp.Or(h.within, patience)
+	if h.pending != "" {
+		watched = whileItFails
+	}
+	var who []string
+	var took time.Duration // of all but those that wait for a lease
+	steady.Happens(t, watched, func() (waiting int, done bool) {
+		who = s.waiting(ids, since)
+		if took == 0 && !hasWorker(who) {
+			took = time.Since(began)
+		}
+		return len(who), len(who) == 0
+	})
+	tookAll := time.Since(began)
+	if h.pending != "" {
+		s.letGo() // else the engine waits when it stops
+		require.NotEmpty(t, who, "it is cured: take it off those that are pending (%s)", h.pending)
+		return
+	}
+	require.Empty(t, who, "they wait for what they do not need")
+	if h.within == 0 {
+		calm.judge(t, undelayed, began, took)
+		calm.judge(t, undelayedLost(s.config), began, tookAll)
+	}
+	s.letGo()
+	allDone(t, s.host, s.held...)
 }
 
 // control does over and over, in a database where nothing is held, what bystanders do beside each
