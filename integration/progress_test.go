@@ -319,7 +319,7 @@ func TestNobodyWaitsBesideACrowd(t *testing.T) { //nolint:paralleltest // see ho
 	}
 }
 
-// delaysNobody requires that bystanders end as soon as those of a control do.
+// delaysNobody requires that bystanders end as soon as a control's do.
 func (h *hold) delaysNobody(t *testing.T, calm *control) {
 	t.Helper()
 	s := newStage(t, h.slots)
