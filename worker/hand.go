@@ -192,7 +192,7 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 		case store.IsUniqueViolation(err) && pace.Sleep(ctx, pace.Backoff(n, time.Millisecond, 100*time.Millisecond)):
 			continue // the claim collided with another worker's on a partition key
 		case err != nil:
-			return nil, h.refund(queue, err)
+			return nil, h.notClaimed(queue, err)
 		case len(got.Claims) > 0:
 			h.w.reportRefused("claim an instance", got.Refused)
 			for _, c := range got.Claims {
@@ -223,8 +223,8 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 	}
 }
 
-// refund gives back what a claim with an error may have claimed, and returns the error.
-func (h *Hand) refund(queue string, err error) error {
+// notClaimed gives back what a claim may have claimed in spite of its error, which it returns.
+func (h *Hand) notClaimed(queue string, err error) error {
 	if !store.Unknown(err) {
 		return err
 	}

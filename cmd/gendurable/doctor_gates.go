@@ -86,9 +86,10 @@ UNION ALL
     UNION ALL
     SELECT up.key, up.at, up.child, p.parent_id FROM up JOIN {s}.gen_durable p ON p.id = up.above
     WHERE p.run_gate IS DISTINCT FROM up.key AND p.parent_id IS NOT NULL)
-  SELECT 'itself', up.key, min(up.child) || ' is below ' || min(p.id), max(extract(epoch FROM c.now - up.at))::bigint
+  SELECT 'itself', up.key, (array_agg(up.child || ' is below ' || p.id ORDER BY up.child))[1], max(extract(epoch FROM c.now - up.at))::bigint
   FROM up JOIN {s}.gen_durable p ON p.id = up.above AND p.run_gate = up.key AND p.run_place IS NOT NULL AND p.status = 'awaiting_children', c
   GROUP BY up.key HAVING count(DISTINCT p.id) = (SELECT count(*) FROM {s}.gen_durable h WHERE h.run_gate = up.key AND h.run_place IS NOT NULL)
+    AND count(DISTINCT p.id) >= (SELECT r.places FROM {s}.gates r WHERE r.name = split_part(up.key, '/', 1))
   ORDER BY 2 LIMIT 20)
 UNION ALL
 (SELECT 'closed', r.name, 'has no places', extract(epoch FROM c.now - r.updated_at)::bigint FROM {s}.gates r, c WHERE r.places = 0 OR r.total = 0 ORDER BY 2 LIMIT 20)

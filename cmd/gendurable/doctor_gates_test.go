@@ -61,6 +61,7 @@ func TestDoctorOfGates(t *testing.T) {
 			h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, gate, pick_lane, eligible_at) VALUES ('order', 'start', 'other''s', 'g', 3, now() - interval '10 min')`)
 		}}, gradeFail, `in line at "g" for 10m: no live worker serves queue other's`},
 		{"a run waits for its own child", []func(){gate("g", "2", "--run"), family("g", 1), family("g", 2)}, gradeFail, `"g" waits for itself for 10m`},
+		{"a place is free", []func(){gate("g", "3", "--run"), family("g", 1), family("g", 2)}, gradeOK, ""},
 		{"another run will end", []func(){gate("g", "3", "--run"), family("g", 1), family("g", 2), executes(1, nil, nil, "g", 3, nil)}, gradeOK, ""},
 		{"a child waits for another gate", []func(){gate("g", "1", "--run"), gate("h", "1", "--run", "--machine", "order"), family("h", 1), func() {
 			h.exec(`UPDATE gendurable.gen_durable SET run_gate = 'g' WHERE run_gate IS NOT NULL`)

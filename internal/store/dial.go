@@ -28,7 +28,7 @@ type dialled struct {
 // dialMost. So a slow server is reached in the end, and a dead address is given up soon.
 const (
 	dialLeast = time.Second
-	dialMost  = 16 * time.Second
+	dialMost  = 8 * time.Second
 )
 
 // open waits for a connection until ctx ends. Only the values of ctx reach dial.
@@ -73,7 +73,9 @@ func (d *dialler) stop(ctx context.Context) {
 	go func() {
 		defer close(ended)
 		if got := <-made; got.conn != nil {
-			_ = got.conn.Close(context.WithoutCancel(ctx))
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_ = got.conn.Close(closing)
 		}
 	}()
 	select {
