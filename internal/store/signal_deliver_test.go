@@ -46,6 +46,16 @@ func newBench(t *testing.T) bench {
 	return benchOn(t, pgtest.Pool(t, pgtest.Migrated(t))).besideHeld(t.Name())
 }
 
+// Line returns a line that has connected: on a busy machine an attempt may run out of its time, and
+// a test's only heartbeat with it.
+func (b bench) Line() *store.Line {
+	line := b.Store.Line()
+	for err := line.Check(b.t.Context()); err != nil && b.t.Context().Err() == nil; err = line.Check(b.t.Context()) {
+		b.t.Log("connects again:", err)
+	}
+	return line
+}
+
 // row inserts an instance. It appends columns, in SQL, to the required ones.
 func (b bench) row(columns, values string, args ...any) (id int64) {
 	b.t.Helper()
