@@ -13,7 +13,7 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser)
 
 .DEFAULT_GOAL := help
-.PHONY: help test ci checks checks-static download tests-json tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
+.PHONY: help test ci checks checks-static download tests-race tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
 	sql explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy drift migration \
 	cli atlas node tools release-check clean FORCE
 
@@ -44,12 +44,11 @@ FORM   := -short
 BESIDE := -p 4 -parallel 8
 TESTED := ./...
 
-# With TIER=ci each test runs in its longer form, but those that make checks runs: make ci runs none twice.
-# The longer forms wait less and compute more, so fewer of them run at a time.
+# With TIER=ci those tests run, too, that need other programs or more time, but none that make checks runs: make ci runs none twice.
 ifeq ($(TIER),ci)
 FORM   :=
 BESIDE := -p 3 -parallel 5
-TESTED  = $(filter-out $(patsubst ./%,$(MODULE)/%,$(RACED) $(SOAK)),$(shell go list ./...))
+TESTED  = $(filter-out $(patsubst ./%,$(MODULE)/%,$(RACED)),$(shell go list ./...))
 TOOLS   = $(STAGE) tools $(MAKE) --no-print-directory -j 4 tools; $(WITHOUT) 
 WITHOUT = command -v npm >/dev/null || echo "no Node: its tests are skipped"; \
 	PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || echo "no PgBouncer: its tests are skipped (make postgres installs it)";
@@ -64,8 +63,7 @@ checks: bin/withpg bin/tier ## Run what make ci runs after make test TIER=ci, on
 	$(STAGE) format $(MAKE) --no-print-directory check-format check-comments; \
 	$(STAGE) tools $(MAKE) --no-print-directory -j 4 tools; \
 	$(STAGE) compile sh -c 'go list $(RACE) -export -deps -test $(RACED) >/dev/null'; \
-	$(MAKE) --no-print-directory -j 1 checks-static tests-race tests-json tests-modules; \
-	$(MAKE) --no-print-directory tests-alone
+	$(MAKE) --no-print-directory -j 1 checks-static tests-race tests-modules
 
 checks-static: bin/tier
 	@for check in check-tidy check-generated drift lint; do $(STAGE) $$check $(MAKE) --no-print-directory -j 1 $$check || exit 1; done
@@ -77,21 +75,6 @@ tests-race: bin/withpg bin/tier ## Run the tests of the packages where goroutine
 	@$(STAGE) race bin/withpg $(GOTEST) $(RACE) -short -p 3 -parallel 6 -timeout 15m $(RACED)
 
 MODULE := github.com/gendurable/gendurable
-
-# Go 1.27 makes this the library's own encoding/json; older toolchains have it as an experiment.
-tests-json: bin/tier ## Run the tests of what encodes and decodes on the second version of encoding/json
-	@for with in GOEXPERIMENT=jsonv2 GOTOOLCHAIN=$(NEXT_GO); do \
-		if env $$with go list encoding/json/v2 >/dev/null 2>&1; then \
-			$(STAGE) "json, $$with" env $$with $(GOTEST) -short -timeout 10m ./fsm ./internal/step || exit 1; \
-		else echo "there is no toolchain with $$with: its stage is skipped"; fi; done
-
-NEXT_GO := go1.27.0
-
-# The soak's fourteen processes have the machine to themselves, so that its faults meet processes that work, not such as wait for a processor.
-SOAK := ./integration/soak
-
-tests-alone: bin/withpg bin/tier ## Run the tests that have the machine to themselves
-	@$(STAGE) alone bin/withpg $(GOTEST) -timeout 15m $(SOAK)
 
 tests-modules: bin/withpg bin/tier $(NODE_PACKAGES) ## Run the tests of the modules beside the library
 	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium: its tests are skipped (make chromium installs it)"
@@ -129,7 +112,7 @@ pairs: bin/withpg ## Combine each two features, with a verb and a fault: SEED= N
 	bin/withpg go test -count=1 -timeout 30m -v ./integration/pairs
 
 # Each part takes less than an hour on two cores, and writes its row of docs/proof.md.
-PARTS := cold release long race orders-1 orders-2 orders-3 orders-4 strangers model graphs mutants statements storms pairs month clients cycles rollout environments soak plans fuzz
+PARTS := cold release long race json orders-1 orders-2 orders-3 orders-4 strangers model graphs mutants statements storms pairs month clients cycles rollout environments soak plans fuzz
 
 proof: $(or $(PART:%=proof-%),$(PARTS:%=proof-%)) ## Prove what a release has to: PART="model soak", else all parts; docs/proof.md has what was proven when
 
@@ -145,11 +128,21 @@ proof-release: bin/tier
 
 # What the other parts run is not run here.
 proof-long: bin/withpg bin/tier bin/atlas $(NODE_PACKAGES)
-	$(PROVE) $(LONG) -p 2 -parallel 8 -skip 'TestStartingAndStopping' \
-		$$(go list ./... | grep -vE '/integration/(interleave|model|pairs|soak|rollout|environments)$$|/internal/store$$|/worker$$|/entpgx$$')
+	$(PROVE) sh -c '$(LONG) -p 2 -parallel 8 -skip TestStartingAndStopping \
+		$$(go list ./... | grep -vE "/integration/(interleave|model|pairs|soak|rollout|environments)$$|/internal/store$$|/worker$$|/entpgx$$") && \
+		env GENDURABLE_PROOF=1 bin/withpg go -C integration/hosts test -json -vet=off -count=1 -timeout 30m ./...'
 
 proof-race: bin/withpg bin/tier
 	$(PROVE) bin/withpg $(GOTEST) $(RACE) -count=1 -timeout 90m -p 2 -parallel 8 ./...
+
+# Go 1.27 makes this the library's own encoding/json; older toolchains have it as an experiment.
+proof-json: bin/tier
+	$(PROVE) sh -c 'for with in GOEXPERIMENT=jsonv2 GOTOOLCHAIN=$(NEXT_GO); do \
+		if env $$with go list encoding/json/v2 >/dev/null 2>&1; then \
+			env GENDURABLE_PROOF=1 $$with $(GOTEST) -count=1 -timeout 10m ./fsm ./internal/step || exit 1; \
+		else echo "there is no toolchain with $$with: its tests are skipped" >&2; fi; done'
+
+NEXT_GO := go1.27.0
 
 proof-orders-%: bin/withpg bin/tier
 	$(PROVE) env INTERLEAVE_PART=$*/4 $(LONG) -run 'TestEveryInterleaving' ./integration/interleave
@@ -190,8 +183,9 @@ proof-rollout: bin/withpg bin/tier
 proof-environments: bin/withpg bin/tier
 	$(PROVE) $(MAKE) --no-print-directory environments
 
-proof-soak: bin/soak bin/tier
-	$(PROVE) bin/soak -recovery -seconds $(or $(SECONDS),1860)
+# The soak's processes have the machine to themselves, so that its faults meet processes that work, not such as wait for a processor.
+proof-soak: bin/soak bin/withpg bin/tier
+	$(PROVE) sh -c '$(LONG) ./integration/soak && bin/soak -recovery -seconds $(or $(SECONDS),1860)'
 
 proof-plans: bin/withpg bin/tier
 	$(PROVE) $(MAKE) --no-print-directory explain

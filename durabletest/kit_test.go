@@ -74,7 +74,7 @@ func TestManyKitsAtOnceDoNotExhaustTheServer(t *testing.T) {
 	t.Parallel()
 	const program = "many kits"
 	server := pgtest.Pool(t, pgtest.URL(t), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = program })
-	kits := make([]*durabletest.Kit, tier.Pick(30, 100, 100)) // more than may have connections
+	kits := make([]*durabletest.Kit, tier.Pick(30, 100)) // more than may have connections
 	for i := range kits {
 		kits[i] = durabletest.New(t, durabletest.Config{Machines: []fsm.Definition{parcels}, Pool: server})
 		insert(t, kits[i], parcel.New("left"))
@@ -191,7 +191,7 @@ func TestAdvanceMissesNothingThatBecomesDueMeanwhile(t *testing.T) {
 	t.Parallel()
 	var d diary
 	kit := newKit(t, d.ticking())
-	left := tier.Pick(40, 200, 200)
+	left := tier.Pick(40, 200)
 	insert(t, kit, ticker.New(tick{Every: 3 * time.Millisecond, Left: left}))
 	require.Equal(t, left+1, durabletest.RequireAdvance(t, kit, time.Hour).Steps)
 }

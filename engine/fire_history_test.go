@@ -83,7 +83,7 @@ func (s *imagined) declared(name string) Schedule {
 // operation all that can be seen is the same. SEEDS histories, else 20.
 func TestFiringIsAsImagined(t *testing.T) {
 	t.Parallel()
-	seeds := tier.Size(t, "SEEDS", 6, 20, 100)
+	seeds := tier.Size(t, "SEEDS", 6, 12, 100)
 	s := newStage(t, nil)
 	done := map[string]int{}
 	for seed := range seeds {

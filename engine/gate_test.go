@@ -344,7 +344,7 @@ func TestAGateBesideManyKeysOfAClosedOne(t *testing.T) {
 	_, err = admin.SetGate(ctx, engine.Gate{Name: "open", Machine: "child", Label: "tenant", Places: 1})
 	require.NoError(t, err)
 	_, err = w.pool.Exec(ctx, `INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane, gate, labels)
-		SELECT 'ticket', 'start', 'default', 3, 'closed/' || n, jsonb_build_object('house', n::text) FROM generate_series(1, $1::int) n`, tier.Pick(5_000, 20_000, 100_000))
+		SELECT 'ticket', 'start', 'default', 3, 'closed/' || n, jsonb_build_object('house', n::text) FROM generate_series(1, $1::int) n`, tier.Pick(5_000, 100_000))
 	require.NoError(t, err)
 	_, err = w.pool.Exec(ctx, `VACUUM ANALYZE gendurable.gen_durable`)
 	require.NoError(t, err)

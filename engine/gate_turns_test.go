@@ -25,7 +25,7 @@ func TestTwoQueuesTakeTurnsAtOneGate(t *testing.T) {
 	admin := open(t, pool)
 	_, err := admin.Admin().SetGate(ctx, engine.Gate{Name: "calls", Machine: "charge", Places: 1})
 	require.NoError(t, err)
-	bulk := tier.Pick(150, 150, 1000)
+	bulk := tier.Pick(150, 1000)
 	var begun, in atomic.Int64
 	machine := charges.Job(func(ctx context.Context, name string) (string, error) {
 		if n := in.Add(1); n > 1 {

@@ -17,7 +17,7 @@ import (
 
 // short is a lease that a test can wait for. Under the race detector a process may need seconds for
 // a heartbeat.
-func short() time.Duration { return tier.Pick(3*time.Second, 6*time.Second, 6*time.Second) }
+func short() time.Duration { return tier.Pick(3*time.Second, 6*time.Second) }
 
 func TestProcessesShareTheWorkAndNothingRunsTwice(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestProcessesShareTheWorkAndNothingRunsTwice(t *testing.T) {
 	s.until(20)
 	require.Equal(t, 2, query[int](t, s.pool, `SELECT count(DISTINCT process) FROM deeds`))
 	specs = nil
-	many := tier.Pick(60, 200, 200)
+	many := tier.Pick(60, 200)
 	for n := range many {
 		specs = append(specs, deedMachine.New(deed{Name: fmt.Sprint("plain ", n)}))
 		specs = append(specs, deedMachine.New(deed{Name: fmt.Sprint("keyed ", n)}).PartitionKey(fmt.Sprint("key ", n%7)))
@@ -156,7 +156,7 @@ func TestAStalledProcessKeepsItsPartitionKey(t *testing.T) {
 func TestTerminationBurnsNoAttempt(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
-	many := tier.Pick(40, 100, 100)
+	many := tier.Pick(40, 100)
 	// With the default lease of a minute, only claims that were given back can run elsewhere within
 	// this test.
 	first := spawn(t, role{URL: s.url, Concurrency: many, DrainTimeout: 200 * time.Millisecond, DrainGrace: 20 * time.Second})

@@ -73,7 +73,7 @@ func TestStartingAndStoppingOverAndOverLeavesNothing(t *testing.T) {
 		goroutines = runtime.NumGoroutine()
 		return true
 	})
-	cycles := tier.Size(t, "CYCLES", 20, 100, 1000)
+	cycles := tier.Size(t, "CYCLES", 20, 40, 1000)
 	require.Positive(t, cycles, "CYCLES")
 	for n := range cycles {
 		cycle(n)

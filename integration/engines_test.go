@@ -48,7 +48,7 @@ func TestEnginesOnDifferentDatabasesDoNotKnowOfEachOther(t *testing.T) {
 	}
 	for name, eng := range engines {
 		var specs []fsm.Spec
-		for n := range tier.Pick(12, 30, 30) {
+		for n := range tier.Pick(12, 30) {
 			specs = append(specs, m.New(strconv.Itoa(n)).Key(fsm.Key(fmt.Sprint("key ", n))).PartitionKey("everywhere"))
 		}
 		for n, id := range insertAll(t, eng, specs) {

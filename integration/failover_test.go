@@ -244,7 +244,7 @@ func TestAFailoverLosesNothingThatWasAcknowledged(t *testing.T) {
 					require.NoError(t, err, "a customer has given up")
 					return false
 				default:
-					return c.orders() >= than[c]+tier.Pick(12, 40, 40)
+					return c.orders() >= than[c]+tier.Pick(12, 40)
 				}
 			})
 		}

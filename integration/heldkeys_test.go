@@ -30,8 +30,8 @@ func TestWhatAHostsTransactionHoldsStopsNobodyElse(t *testing.T) {
 	}{
 		{"one of one slot", 1, 1, 0},
 		{"as many as slots", 20, 20, 0},
-		{"many more than slots", 20, tier.Pick(300, 1000, 1000), 0},
-		{"more urgent ones, thrice as many", 20, tier.Pick(900, 3000, 3000), -5},
+		{"many more than slots", 20, tier.Pick(300, 1000), 0},
+		{"more urgent ones, thrice as many", 20, tier.Pick(900, 3000), -5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

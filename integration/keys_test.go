@@ -102,7 +102,7 @@ func TestAStalledProcessWhoseConnectionIsLostCountsAsGone(t *testing.T) {
 // begin when its leases are over.
 func TestAKilledProcessKeepsNoPartitionKey(t *testing.T) {
 	t.Parallel()
-	keys := tier.Pick(60, 300, 300)
+	keys := tier.Pick(60, 300)
 	s := newScene(t, pgtest.Migrated(t))
 	killed := spawn(t, role{URL: s.url, Lease: short(), Concurrency: keys})
 	var specs []fsm.Spec
@@ -144,7 +144,7 @@ func TestAKeyIsInOrderAcrossEngines(t *testing.T) {
 		engines = append(engines, start(t, configOn(t, database, def())))
 	}
 	var specs []fsm.Spec
-	for n := range tier.Pick(150, 500, 500) {
+	for n := range tier.Pick(150, 500) {
 		specs = append(specs, m.New(n).PartitionKey(fmt.Sprint("key ", n%5)))
 	}
 	allDone(t, engines[0], insertAll(t, engines[0], specs)...)

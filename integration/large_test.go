@@ -97,7 +97,7 @@ func (c *freezing) Write(p []byte) (int, error) {
 // executes all of them when the lease is over, and each counts a crash.
 func TestAProcessThatFreezesInTheMiddleOfAClaimHoldsNothing(t *testing.T) {
 	t.Parallel()
-	rows := tier.Pick(300, 400, 400)
+	rows := tier.Pick(300, 400)
 	m := fsm.Declare[string, int]("large")
 	def := m.Job(func(_ context.Context, s string) (int, error) { return len(s), nil })
 	database := pgtest.Migrated(t)
@@ -140,7 +140,7 @@ func TestAProcessThatFreezesInTheMiddleOfAClaimHoldsNothing(t *testing.T) {
 // come, in order. Where a step collects without consuming, its handler is told, and may consume.
 func TestMoreSignalsThanFitIntoAVisit(t *testing.T) {
 	t.Parallel()
-	all := tier.Pick(25, 40, 40)
+	all := tier.Pick(25, 40)
 	type note struct {
 		N    int
 		Text string
@@ -234,7 +234,7 @@ func TestManyLargeStates(t *testing.T) {
 	c.Queues["default"] = quick(20)
 	eng := start(t, c)
 	var specs []fsm.Spec
-	for range tier.Pick(25, 25, 50) { // the race detector makes several times as much of their bytes
+	for range tier.Pick(25, 50) { // the race detector makes several times as much of their bytes
 		specs = append(specs, m.New(strings.Repeat("large ", 150_000)))
 	}
 	for _, id := range insertAll(t, eng, specs) {

@@ -70,7 +70,7 @@ func TestADatabaseThatGoesAwayAndComesBackLosesNothing(t *testing.T) {
 	c.RunAheadSteps = 1
 	c.Logger = log.logger()
 	eng := start(t, c)
-	specs := make([]fsm.Spec, tier.Pick(200, 1000, 1000))
+	specs := make([]fsm.Spec, tier.Pick(200, 1000))
 	for n := range specs {
 		specs[n] = legMachine.New(counter{})
 		if n%10 == 0 {
@@ -78,7 +78,7 @@ func TestADatabaseThatGoesAwayAndComesBackLosesNothing(t *testing.T) {
 		}
 	}
 	ids := insertAll(t, eng, specs)
-	for part := range tier.Pick(2, 3, 3) {
+	for part := range tier.Pick(2, 3) {
 		eventually(t, func() bool { return l.total() > (part+1)*len(ids)*legs/5 })
 		server.crash()
 		server.comeBack()

@@ -60,7 +60,7 @@ func TestTheSmallestPoolIsEnough(t *testing.T) {
 	eng := start(t, c)
 	outside := client(t, pgtest.Pool(t, database))
 	var specs []fsm.Spec
-	for n := range tier.Pick(30, 100, 100) {
+	for n := range tier.Pick(30, 100) {
 		specs = append(specs, m.New(n).PartitionKey(strconv.Itoa(n%10)))
 	}
 	for _, id := range insertAll(t, eng, specs) {
@@ -82,7 +82,7 @@ func TestAHostThatHoldsAllButOneConnectionStopsNothing(t *testing.T) {
 	start(t, c)
 	outside := client(t, pgtest.Pool(t, database))
 	var specs []fsm.Spec
-	for n := range tier.Pick(20, 50, 50) {
+	for n := range tier.Pick(20, 50) {
 		specs = append(specs, m.New(n).PartitionKey(strconv.Itoa(n%10)))
 	}
 	for _, id := range insertAll(t, outside, specs) {

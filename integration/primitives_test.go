@@ -158,7 +158,7 @@ func TestAPartitionKeyRunsOneAtATimeInOrder(t *testing.T) {
 		}
 		return c.N, nil
 	})))
-	specs := make([]fsm.Spec, tier.Pick(60, 200, 200))
+	specs := make([]fsm.Spec, tier.Pick(60, 200))
 	for n := range specs {
 		specs[n] = m.New(counter{n}).PartitionKey("k")
 	}

@@ -384,7 +384,7 @@ func family(children int, shape string) func(*stage) {
 
 // crowdSize is the number of parents in a crowd: above that from which children give way, and in
 // proof above the room for held outcomes.
-func crowdSize() int { return tier.Pick(600, 600, 11_000) }
+func crowdSize() int { return tier.Pick(600, 11_000) }
 
 // crowdOf inserts parents of one child each, by SQL, and holds the rows that fulfil a condition.
 func crowdOf(s *stage, n int, parents, are, children, areToo, holds string) {

@@ -224,7 +224,7 @@ func (s *stage) bystanders() (ids []fsm.ID) {
 	for _, queue := range []string{"default", others} {
 		var specs []fsm.Spec
 		kinds := []string{"job", "chain", "retry", "own transaction", "family", "timer"}
-		if tier.Current() > tier.Short {
+		if tier.Long() {
 			kinds = append(kinds, "job", "job", "job", "family")
 		}
 		for _, kind := range kinds {
@@ -441,12 +441,12 @@ func TestASmallServersLocksAndConnections(t *testing.T) {
 		pending   string
 	}{
 		{"as many keys as there are locks, three times over", "10", func() (specs []fsm.Spec) {
-			for n := range tier.Pick(1500, 2500, 2500) {
+			for n := range tier.Pick(1500, 2500) {
 				specs = append(specs, errandMachine.New(errand{Kind: "chain"}).PartitionKey(fmt.Sprint(n)))
 			}
 			return specs
 		}(), ""},
-		{"more pools than connections", "64", errands(tier.Pick(100, 300, 300), "chain"), ""},
+		{"more pools than connections", "64", errands(tier.Pick(100, 300), "chain"), ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -22,7 +22,7 @@ func TestKilledProcessesFireEachOccurrenceOnce(t *testing.T) {
 	pool := pgtest.Pool(t, url)
 	unknown := fsm.Declare[string, fsm.None]("unknown to the processes")
 	var schedules []engine.Schedule
-	seconds := tier.Pick(300, 900, 900)
+	seconds := tier.Pick(300, 900)
 	for n := range 10 {
 		spec := unknown.New("state").Queue("elsewhere")
 		schedules = append(schedules, engine.Every(fmt.Sprint("pulse ", n), time.Second, spec).CatchUp(engine.CatchUpAll))

@@ -26,7 +26,7 @@ func runEverything(t *testing.T, c engine.Config, m fsm.Machine[int, int], durin
 	c.Logger = log.logger()
 	eng := start(t, c)
 	var specs []fsm.Spec
-	for n := range tier.Pick(20, 60, 60) {
+	for n := range tier.Pick(20, 60) {
 		specs = append(specs, m.New(n).PartitionKey(strconv.Itoa(n%10)).Key(fsm.Key(fmt.Sprint("every ", n))))
 	}
 	ids := insertAll(t, eng, specs)
@@ -80,7 +80,7 @@ func TestHostileSettingsOfTheDatabaseChangeNothing(t *testing.T) {
 		"enable_indexscan":                    "off",
 	}
 	// In make test, several of them are set together.
-	groups := slices.Collect(slices.Chunk(slices.Sorted(maps.Keys(settings)), tier.Pick(4, 1, 1)))
+	groups := slices.Collect(slices.Chunk(slices.Sorted(maps.Keys(settings)), tier.Pick(4, 1)))
 	for _, group := range groups {
 		t.Run(strings.Join(group, ", "), func(t *testing.T) {
 			t.Parallel()
@@ -123,7 +123,7 @@ func TestEveryExecModeUnderAForeignDateStyle(t *testing.T) {
 		pgx.QueryExecModeSimpleProtocol,
 	} {
 		for k, style := range []string{"German", "SQL, DMY", "Postgres, MDY"} {
-			if tier.Current() == tier.Short && k != i%3 {
+			if !tier.Long() && k != i%3 {
 				continue // one style for each mode, and each style
 			}
 			t.Run(mode.String()+"/"+style, func(t *testing.T) {

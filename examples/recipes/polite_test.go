@@ -21,7 +21,7 @@ var Call = fsm.Declare[string, int]("call")
 func TestPoliteCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	ran, asked := 0, 0
-	times := tier.Pick(6, 30, 30)
+	times := tier.Pick(6, 30)
 	provider := func(string) time.Time {
 		if asked++; asked <= times {
 			return time.Now().Add(time.Minute)

@@ -67,7 +67,7 @@ func TestATripIsUndoneHoweverLongItTakes(t *testing.T) {
 	a := &agency{keys: map[string]bool{}, refuses: map[string]error{"hotel": errors.New("full"), "cancel flight": errors.New("closed on sundays")}}
 	kit := kitWith(t, "", a.machine().definition())
 	id := insert(t, kit, Booking.New(Trip{Customer: "ann"}))
-	hours := tier.Pick(2, 12, 12)
+	hours := tier.Pick(2, 12)
 	durabletest.RequireAdvance(t, kit, time.Duration(hours)*time.Hour)
 	durabletest.RequireStatus(t, kit, id, fsm.StatusRunnable)
 	require.Greater(t, len(a.calls), 5*hours)

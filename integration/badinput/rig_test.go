@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { pgtest.NoLeaks(m) }
 // seeds returns what adds a seed to a target. In the short tier it adds every third, always the
 // same ones. What fuzzing has found, below testdata/fuzz, runs in every tier.
 func seeds(f *testing.F) func(args ...any) {
-	every, n := tier.Pick(3, 1, 1), 0
+	every, n := tier.Pick(3, 1), 0
 	return func(args ...any) {
 		if n%every == 0 {
 			f.Add(args...)

@@ -18,7 +18,7 @@ func TestEveryModeOfPgx(t *testing.T) {
 	t.Parallel()
 	// The others have a shorter test in package integration.
 	modes := []pgx.QueryExecMode{pgx.QueryExecModeDescribeExec, pgx.QueryExecModeSimpleProtocol}
-	if tier.Current() > tier.Short {
+	if tier.Long() {
 		modes = append(modes, pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec)
 	}
 	for _, mode := range modes {

@@ -25,7 +25,7 @@ func TestBehindAPoolerOfTransactions(t *testing.T) {
 	t.Parallel()
 	b := bouncer(t)
 	modes := []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe}
-	if tier.Current() > tier.Short {
+	if tier.Long() {
 		modes = append(modes, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol)
 	}
 	for _, mode := range modes {

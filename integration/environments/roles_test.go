@@ -89,7 +89,7 @@ func execute(t *testing.T, pool *pgxpool.Pool, sql string) {
 
 func TestDefaultsOfIsolation(t *testing.T) {
 	t.Parallel()
-	for _, level := range tier.Pick([]string{"serializable"}, []string{"serializable", "repeatable read"}, []string{"serializable", "repeatable read"}) {
+	for _, level := range tier.Pick([]string{"serializable"}, []string{"serializable", "repeatable read"}) {
 		t.Run(level, func(t *testing.T) {
 			t.Parallel()
 			scenario(t, app(t, "default_transaction_isolation = '"+level+"'"))

@@ -128,7 +128,7 @@ func (s *scene) leftBehind() (id fsm.ID) {
 func (s *scene) insert() map[fsm.ID]string {
 	s.t.Helper()
 	results := map[fsm.ID]string{}
-	for n := range tier.Pick(6, 20, 20) {
+	for n := range tier.Pick(6, 20) {
 		results[s.one(double.New(order{n, text}))] = quoted(fmt.Sprint(2*n, text))
 	}
 	results[s.one(stubborn.New(order{}))] = `"2"`
@@ -208,7 +208,7 @@ func (s *scene) keys() {
 // partition checks that the instances of a key run one at a time, in order.
 func (s *scene) partition() {
 	s.t.Helper()
-	specs := make([]fsm.Spec, tier.Pick(6, 20, 20))
+	specs := make([]fsm.Spec, tier.Pick(6, 20))
 	for n := range specs {
 		specs[n] = serial.New(order{N: n}).PartitionKey(text)
 	}

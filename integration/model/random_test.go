@@ -46,14 +46,14 @@ func TestMain(m *testing.M) {
 // their seed. But in the proof and with N, both are the same in every run: a red run of all tests
 // is the change's.
 func configure() error {
-	n, seed := tier.Pick(40, 120, 5000), uint64(1)
+	n, seed := tier.Pick(60, 5000), uint64(1)
 	if text := os.Getenv("N"); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil || n < 1 {
 			return fmt.Errorf("N=%q: want the number of histories", text)
 		}
 	}
-	if os.Getenv("N") != "" || tier.Current() == tier.Proof {
+	if os.Getenv("N") != "" || tier.Long() {
 		seed = max(1, rand.Uint64()) // rapid takes 0 for none
 	}
 	checks := (n + 1) / 2

@@ -27,7 +27,7 @@ func replace(of, with string, done *atomic.Bool) pgtest.Batches {
 // Statements that are broken on purpose, each of which a few days show.
 func TestAMonthFindsMutants(t *testing.T) {
 	t.Parallel()
-	tier.Needs(t, tier.CI)
+	tier.Needs(t, tier.Proof)
 	for _, mutant := range []struct {
 		name, of, with string
 		lives          []string

@@ -517,7 +517,7 @@ func TestAMonth(t *testing.T) {
 		t.Logf("SEED=%d", seed)
 	}
 	m := newMonth(t, seed, monthly, nil)
-	require.Empty(t, m.play(tier.Size(t, "DAYS", 3, 3, 31), tier.Size(t, "ROOTS", 1, 1, 2)), "%s", m.tail())
+	require.Empty(t, m.play(tier.Size(t, "DAYS", 2, 2, 31), tier.Size(t, "ROOTS", 1, 1, 2)), "%s", m.tail())
 	require.NotZero(t, m.sum.restarts)
 	require.NotZero(t, m.sum.taken)
 	require.NotZero(t, m.sum.throttled)

@@ -25,8 +25,8 @@ import (
 const fleet = 3
 
 // many and some are how many steps a process runs before the deploy goes on.
-func many() int { return tier.Pick(12, 50, 50) }
-func some() int { return tier.Pick(6, 20, 20) }
+func many() int { return tier.Pick(12, 50) }
+func some() int { return tier.Pick(6, 20) }
 
 func TestARollingDeployAcrossAMigration(t *testing.T) {
 	t.Parallel()

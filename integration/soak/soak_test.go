@@ -1,12 +1,10 @@
 package soak
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,31 +25,9 @@ func build(t *testing.T) string {
 	return program
 }
 
-// TestSoak runs a soak, in make ci a short one, with floors in proportion. GENDURABLE_SOAK_SEED
-// repeats the plan of another one. It needs the machine to itself, so the Makefile runs it alone.
-func TestSoak(t *testing.T) {
-	tier.Needs(t, tier.CI)
-	cmd := exec.CommandContext(t.Context(), build(t), "-seconds", strconv.Itoa(tier.Size(t, "SOAK_SECONDS", 20, 20, 180)), "-seed", seed())
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it cleans up
-	cmd.WaitDelay = 30 * time.Second
-	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
-	err := cmd.Run()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == StoodStill {
-		t.Skip(ErrStoodStill)
-	}
-	require.NoError(t, err)
-}
-
-func seed() string {
-	if s := os.Getenv("GENDURABLE_SOAK_SEED"); s != "" {
-		return s
-	}
-	return "0"
-}
-
 // TestNothingIsLeftOfAnInterruptedSoak ends a soak as the terminal does, and in the worst way.
 func TestNothingIsLeftOfAnInterruptedSoak(t *testing.T) {
-	tier.Needs(t, tier.CI)
+	tier.Needs(t, tier.Proof)
 	program := build(t)
 	for _, how := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(how.String(), func(t *testing.T) {

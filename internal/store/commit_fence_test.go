@@ -53,7 +53,7 @@ func TestStaleOutcomesChangeNothing(t *testing.T) {
 				b.t = t
 				for _, g := range outcomes {
 					for _, x := range g.transitions {
-						full := tier.Current() > tier.Short
+						full := tier.Long()
 						if full || !slow {
 							b.requireStale(&x, how, slow, nil)
 						}

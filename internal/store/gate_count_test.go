@@ -64,7 +64,7 @@ func TestTheGateOfAQueueSaysWhoWaits(t *testing.T) {
 // there.
 func TestALongLineHidesNoOther(t *testing.T) {
 	b := newBench(t)
-	rows := tier.Pick(20_000, 110_000, 110_000)
+	rows := tier.Pick(20_000, 110_000)
 	b.gate(store.Gate{Name: "long", Label: "customer", Places: 0, Total: store.NoBound})
 	for _, name := range []string{"a", "long-er", "z"} {
 		b.gate(store.Gate{Name: name, Machine: name, Places: 0, Total: store.NoBound})

@@ -13,7 +13,7 @@ import (
 // of another customer that have become due since get in line and begin. Instances behind no gate
 // keep their order.
 func TestManyThatAreDueAtOnceHoldUpNobody(t *testing.T) {
-	big := tier.Pick(4_000, 10_000, 100_000)
+	big := tier.Pick(4_000, 100_000)
 	b := newBench(t)
 	b.gate(store.Gate{Name: "each", Label: "customer", Machine: "m", Places: 2, Total: store.NoBound})
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, labels, eligible_at) SELECT 'm', 's', '{"customer": "big"}', now() - interval '1 min' FROM generate_series(1, $1::int)`, big)

@@ -54,14 +54,14 @@ func (b bench) starts(limit int, enough func(n map[string]int) bool) map[string]
 // front, and be the bulk of the queue in any other of these. But for one start in 16, no bulk
 // begins before all that is urgent has.
 func TestTheMoreUrgentGoesFirst(t *testing.T) {
-	bulk, urgent := tier.Pick(1_000, 5_000, 100_000), tier.Pick(200, 500, 2_000)
+	bulk, urgent := tier.Pick(1_000, 100_000), tier.Pick(200, 2_000)
 	at := map[string]int{"": 0, "each": 20, "all": 0}
 	for slow := range at {
 		for fast := range at {
 			if slow == fast {
 				continue
 			}
-			for _, limit := range tier.Pick([]int{10}, []int{1, 10, 200}, []int{1, 10, 200}) {
+			for _, limit := range tier.Pick([]int{10}, []int{1, 10, 200}) {
 				t.Run(fmt.Sprintf("%q behind %q, %d", slow, fast, limit), func(t *testing.T) {
 					b := newBench(t)
 					for machine, gate := range map[string]string{"bulk": slow, "urgent": fast} {
@@ -89,9 +89,9 @@ func TestTheMoreUrgentGoesFirst(t *testing.T) {
 // A gate without a label has as many starts as one with 500 tenants beside it, or as its weight
 // says, and the front has as many as both.
 func TestGatesShareByTheirWeights(t *testing.T) {
-	each := tier.Pick(1_000, 4_000, 50_000)
-	for _, weight := range tier.Pick([]int{3}, []int{1, 3}, []int{1, 3}) {
-		for _, limit := range tier.Pick([]int{10}, []int{1, 10, 100}, []int{1, 10, 100}) {
+	each := tier.Pick(1_000, 50_000)
+	for _, weight := range tier.Pick([]int{3}, []int{1, 3}) {
+		for _, limit := range tier.Pick([]int{10}, []int{1, 10, 100}) {
 			t.Run(fmt.Sprint(weight, limit), func(t *testing.T) {
 				b := newBench(t)
 				b.gate(store.Gate{Name: "a", Machine: "bulk", Label: "customer", Places: 100, Total: store.NoBound})
@@ -118,9 +118,9 @@ func TestGatesShareByTheirWeights(t *testing.T) {
 // however few slots a process has, and although others could begin at once with the tokens that are
 // left.
 func TestAnExpensiveInstanceHasItsTurn(t *testing.T) {
-	tenants := tier.Pick(30, 100, 1_000)
-	for _, slots := range tier.Pick([]int{1, 5}, []int{1, 5, 200}, []int{1, 5, 200}) {
-		for _, cost := range tier.Pick([]int{15}, []int{5, 10, 15}, []int{5, 10, 15}) {
+	tenants := tier.Pick(30, 1_000)
+	for _, slots := range tier.Pick([]int{1, 5}, []int{1, 5, 200}) {
+		for _, cost := range tier.Pick([]int{15}, []int{5, 10, 15}) {
 			t.Run(fmt.Sprint(slots, cost), func(t *testing.T) {
 				b := newBench(t)
 				b.gate(store.Gate{Name: "llm", Label: "customer", CostLabel: "cost", Places: store.NoBound, Total: store.NoBound,

@@ -36,7 +36,7 @@ var gateMeasures = []measured{
 // measure has put at the gates goes. The long line stays: claims would meet the entries of deleted
 // rows, and what they touch would depend on how often a measure has been tried.
 func lineUp(e explained) any {
-	long := tier.Pick(5_000, 20_000, 20_000)
+	long := tier.Pick(5_000, 20_000)
 	e.exec(`DELETE FROM gendurable.gen_durable WHERE gate LIKE 'each/%' OR queue = 'to gates'`)
 	if e.number(`SELECT count(*) FROM gendurable.gen_durable WHERE gate = 'full/x' AND (pick_lane = 3 OR status = 'executing')`) == long+100 {
 		return nil

@@ -18,7 +18,7 @@ import (
 // total of all keys, a rate of all keys or a gate of the queue leaves them few places at a time.
 func TestSharesGoByWeight(t *testing.T) {
 	b := newBench(t)
-	claims := tier.Pick(240, 480, 480)
+	claims := tier.Pick(240, 480)
 	weights := map[string]int{"a": 1, "b": 2, "c": 3, "d": 6}
 	b.gate(store.Gate{Name: perCustomer.Name, Label: "customer", Places: store.NoBound, Total: 9})
 	sum := 0

@@ -43,7 +43,7 @@ var measures = []measured{
 	{"claim behind the last one", planRows, 45, "gen_durable_ready", func(e explained, last any) int {
 		return len(e.claim(queue("worked"), most(planRows), window(planRows), behind(last.(store.Place))).Claims)
 	}, func(e explained) any {
-		gone := tier.Pick(5_000, 10_000, 10_000)
+		gone := tier.Pick(5_000, 10_000)
 		e.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'worked'`)
 		e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, eligible_at) SELECT 'm', 's', 'worked', now() - interval '1 h' + n * interval '1 ms'
 			FROM generate_series(1, $1::int) n`, gone+planRows)

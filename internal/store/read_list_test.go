@@ -184,7 +184,7 @@ func TestListIsItsFilter(t *testing.T) {
 		combinations = append(combinations, []string{name}, []string{name})
 	}
 	r := rand.New(rand.NewPCG(7, 2))
-	for range tier.Pick(50, 150, 150) {
+	for range tier.Pick(50, 150) {
 		r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 		combinations = append(combinations, slices.Clone(names[:2+r.IntN(3)]))
 	}

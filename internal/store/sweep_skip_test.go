@@ -244,7 +244,7 @@ func TestSkipPromotesTheNextOfAKey(t *testing.T) {
 // slice of them, and the claims of others go on in between.
 func TestManySkipsGoInSlices(t *testing.T) {
 	b := newBench(t)
-	many := b.toSkip(tier.Pick(2_000, 10_000, 100_000))
+	many := b.toSkip(tier.Pick(2_000, 100_000))
 	root := b.number(`SELECT parent_id FROM gendurable.gen_durable WHERE node IS NOT NULL AND parent_id IS NOT NULL LIMIT 1`)
 	skipped := 0
 	for after, last := int64(0), int64(1); last > 0; after = last {

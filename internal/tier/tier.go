@@ -1,12 +1,14 @@
 // Package tier tells a test how much of its proof to run. There are three tiers:
 //
-//   - Short, of make test: go test -short. Each promise is tested, in its smallest form.
-//   - CI, of make ci: the default. A change has to pass it before it lands.
-//   - Proof, of make proof: GENDURABLE_PROOF=1. A release has to pass it.
+//   - Short, of make test: go test -short. Each promise is tested, in its short form.
+//   - CI, of make ci: the default. A change has to pass it before it lands. It runs more tests than
+//     Short, such as those that need other programs, and larger random samples, but no longer forms.
+//   - Proof, of make proof: GENDURABLE_PROOF=1. Everything runs in its long form. A release has to
+//     pass it.
 //
-// A suite chooses its sizes by [Pick] or [Size], and leaves out what only a larger tier has time
-// for by [Needs]. CONTRIBUTING.md says what each tier is for, docs/correctness.md which tier runs
-// which form of a suite.
+// A suite chooses its form by [Pick], the size of a random sample by [Size], and leaves out what
+// only a larger tier has time for by [Needs]. CONTRIBUTING.md says what each tier is for,
+// docs/correctness.md which tier runs which form of a suite.
 package tier
 
 import (
@@ -42,13 +44,22 @@ func Current() Tier {
 	return CI
 }
 
-// Pick returns the value for the current tier.
-func Pick[T any](short, ci, proof T) T { return [...]T{short, ci, proof}[Current()] }
+// Long reports whether tests run in their long form, as in the tier Proof.
+func Long() bool { return Current() == Proof }
 
-// Size is Pick for a number that an environment variable overrides, and logs which it is.
+// Pick returns the short form, or the long one.
+func Pick[T any](short, long T) T {
+	if Long() {
+		return long
+	}
+	return short
+}
+
+// Size returns the number for the current tier, unless an environment variable overrides it, and
+// logs which it is.
 func Size(t testing.TB, variable string, short, ci, proof int) int {
 	t.Helper()
-	n := Pick(short, ci, proof)
+	n := [...]int{short, ci, proof}[Current()]
 	if text := os.Getenv(variable); text != "" {
 		told, err := strconv.Atoi(text)
 		if err != nil {

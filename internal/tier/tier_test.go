@@ -12,10 +12,12 @@ func TestTheTierDecidesSizes(t *testing.T) {
 	t.Setenv("GENDURABLE_PROOF", "")
 	require.Equal(t, testing.Short(), tier.Current() == tier.Short)
 	require.Equal(t, !testing.Short(), tier.Current() == tier.CI)
-	require.Equal(t, tier.Current(), tier.Pick(tier.Short, tier.CI, tier.Proof))
+	require.Equal(t, "short", tier.Pick("short", "long"))
+	require.Equal(t, tier.Current(), tier.Tier(tier.Size(t, "NO_SUCH_VARIABLE", 0, 1, 2)))
 
 	t.Setenv("GENDURABLE_PROOF", "1")
 	require.Equal(t, tier.Proof, tier.Current())
+	require.Equal(t, "long", tier.Pick("short", "long"))
 	require.Equal(t, 3, tier.Size(t, "NO_SUCH_VARIABLE", 1, 2, 3))
 	t.Setenv("SOME_SIZE", "7")
 	require.Equal(t, 7, tier.Size(t, "SOME_SIZE", 1, 2, 3))
