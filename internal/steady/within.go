@@ -2,6 +2,7 @@ package steady
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -52,12 +53,12 @@ func Within(t testing.TB, bound time.Duration, control, promised func(context.Co
 		case err := <-failed:
 			t.Fatal(err)
 		case took := <-kept:
-			Judge(t, bound, c.slowest(), took)
+			judge(t, bound, c.slowest(), took)
 			return
 		case <-tick.C:
 			// A stall may have come between a control and the bound: one has to begin after it.
 			if took := time.Since(c.began); took > max(bound, slack*c.slowest()) && c.beganAfter(bound) {
-				Judge(t, bound, c.slowest(), took)
+				judge(t, bound, c.slowest(), took)
 				return
 			}
 			if most := max(Patience, slack*bound); c.current() > most && patience.Ran() > most {
@@ -67,17 +68,25 @@ func Within(t testing.TB, bound time.Duration, control, promised func(context.Co
 	}
 }
 
-// Judge decides about one promise that the caller has measured, as [Within] does: control is how
-// long the same kind of work took beside it, at most, that waited for nothing.
-func Judge(t testing.TB, bound, control, took time.Duration) {
+func judge(t testing.TB, bound, control, took time.Duration) {
+	t.Helper()
+	if why := Late(t, bound, control, took); why != "" {
+		t.Fatalf("%s", why)
+	}
+}
+
+// Late decides about one promise that the caller has measured, as [Within] does: control is how
+// long the same kind of work took beside it, at most, that waited for nothing. It returns why the
+// promise was not kept, or "".
+func Late(t testing.TB, bound, control, took time.Duration) (why string) {
 	t.Helper()
 	switch {
 	case took <= max(bound, slack*control):
+		return ""
 	case control > bound:
 		t.Skipf("the machine was too slow to tell: the control took %v of %v itself", control, bound)
-	default:
-		t.Fatalf("it was to happen within %v, and has not within %v; the control took %v", bound, took, control)
 	}
+	return fmt.Sprintf("it was to happen within %v, and has not within %v; the control took %v", bound, took, control)
 }
 
 // controls are the runs of a control.
