@@ -294,7 +294,7 @@ func hasWorker(who []string) bool {
 
 func TestNobodyWaitsForWhatTheyDoNotNeed(t *testing.T) {
 	t.Parallel()
-	calm := beginControl(t)
+	calm := &control{t: t}
 	defer calm.end()
 	t.Run("beside", func(t *testing.T) {
 		for _, h := range holds {
@@ -310,7 +310,7 @@ func TestNobodyWaitsForWhatTheyDoNotNeed(t *testing.T) {
 
 // It runs before the parallel tests.
 func TestNobodyWaitsBesideACrowd(t *testing.T) { //nolint:paralleltest // see hold.crowded
-	calm := beginControl(t)
+	calm := &control{t: t}
 	defer calm.end()
 	for _, h := range holds {
 		if h.crowded {
@@ -320,12 +320,15 @@ func TestNobodyWaitsBesideACrowd(t *testing.T) { //nolint:paralleltest // see ho
 }
 
 // delaysNobody requires that bystanders end as soon as a control's do. A hold delays them each
-// time, a burst of other work only once: so they have three attempts, each beside a hold that has
-// just begun.
+// time, a burst of other work only once. So bystanders that were late have another attempt, and a
+// third one, each beside a hold that has just begun, and from then on beside the control.
 func (h *hold) delaysNobody(t *testing.T, calm *control) {
 	t.Helper()
-	var why string
-	for _, attempt := range []string{"once", "again", "a third time"} {
+	why := ""
+	for n, attempt := range []string{"once", "again", "a third time"} {
+		if n > 0 {
+			calm.begin()
+		}
 		t.Run(attempt, func(t *testing.T) { why = h.delays(t, calm) })
 		if why == "" {
 			return
@@ -373,50 +376,57 @@ func (h *hold) delays(t *testing.T, calm *control) (why string) {
 }
 
 // control does over and over, in a database where nothing is held, what bystanders do beside each
-// hold. It tells a hold that delays them from a machine that is slow.
+// hold. It tells a hold that delays them from a machine that is slow, and begins when there is
+// something to tell.
 type control struct {
-	stop, ended chan struct{}
+	t           *testing.T
+	once        sync.Once
+	stop, ended chan struct{} // nil: it has not begun
 
 	mu     sync.Mutex
-	rounds []span // the last one may not have ended
+	rounds []span // the last one has not ended
 }
 
 type span struct{ began, ended time.Time }
 
-func beginControl(t *testing.T) *control {
-	t.Helper()
-	c := &control{stop: make(chan struct{}), ended: make(chan struct{})}
-	s := newStage(t, 3) // as many slots as most holds leave
-	s.work()
-	go func() {
-		defer close(c.ended)
-		for {
-			c.round(s)
-			select {
-			case <-c.stop:
-				return
-			default:
+func (c *control) begin() {
+	c.once.Do(func() {
+		s := newStage(c.t, 3) // as many slots as most holds leave
+		s.work()
+		c.mu.Lock()
+		c.rounds = []span{{began: time.Now()}}
+		c.mu.Unlock()
+		c.stop, c.ended = make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(c.ended)
+			for {
+				c.round(s)
+				select {
+				case <-c.stop:
+					return
+				default:
+				}
 			}
-		}
-	}()
-	return c
+		}()
+	})
 }
 
 func (c *control) round(s *stage) {
-	c.mu.Lock()
-	c.rounds = append(c.rounds, span{began: time.Now()})
-	c.mu.Unlock()
 	since := query[time.Time](s.T, s.pool, `SELECT clock_timestamp()`)
 	ids := s.bystanders()
 	steady.Eventually(s.T, func() bool { return len(s.waiting(ids, since)) == 0 }, "nothing is held, and they wait")
 	c.mu.Lock()
-	c.rounds[len(c.rounds)-1].ended = time.Now()
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	c.rounds[len(c.rounds)-1].ended = now
+	c.rounds = append(c.rounds, span{began: now})
 }
 
 func (c *control) end() {
-	close(c.stop)
-	<-c.ended
+	if c.stop != nil {
+		close(c.stop)
+		<-c.ended
+	}
 }
 
 // late says why bystanders that took longer than bound since they began were delayed, or returns
