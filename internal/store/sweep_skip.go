@@ -49,11 +49,13 @@ RETURNING g.id, g.partition_key` + f.as("key") + `, g.parent_round < 0` + f.as("
 
 // unmetText says why a node is skipped: by the first of its edges that is not met, or
 // by one of its quorum if all others are. The GC may have deleted the origin, and the edge with it.
+// OFFSET 0 keeps the order by origin from the primary key, which would lead through all edges (T98).
 func unmetText(id string) string {
 	first := func(quorum bool) string {
 		return `(SELECT ` + when(quorum, `'too few of a quorum are done: ' || `) + `'node ' || to_json(left(o.node, 80)) || ' is ' || o.status
-    FROM {s}.edges e CROSS JOIN LATERAL (SELECT x.node, x.status FROM {s}.gen_durable x WHERE x.id = e.from_id OFFSET 0) o
-    WHERE e.to_id = ` + id + ` AND e.needs ` + either(quorum, `=`, `<`) + ` {needs any} AND o.status IN ('done', 'failed')
+    FROM (SELECT e.from_id, e.needs FROM {s}.edges e WHERE e.to_id = ` + id + ` OFFSET 0) e
+    CROSS JOIN LATERAL (SELECT x.node, x.status FROM {s}.gen_durable x WHERE x.id = e.from_id OFFSET 0) o
+    WHERE e.needs ` + either(quorum, `=`, `<`) + ` {needs any} AND o.status IN ('done', 'failed')
       AND ` + either(quorum, `o.status = 'failed'`, `e.needs <> {needs end} AND (e.needs = {needs done}) <> (o.status = 'done')`) + `
     ORDER BY e.from_id LIMIT 1)`
 	}

@@ -17,13 +17,15 @@ UPDATE "gendurable".gen_durable g SET status = 'failed', failure = 'skipped', la
     || jsonb_build_object('step', g.step, 'visit', g.visit, 'attempt', g.attempt, 'at', (SELECT now FROM c), 'kind', 'fail', 'error', left(e.text, 1024)),
   commit_id = $2::uuid, updated_at = (SELECT now FROM c)
 FROM (SELECT l.tid, 'skipped: ' || coalesce((SELECT 'node ' || to_json(left(o.node, 80)) || ' is ' || o.status
-    FROM "gendurable".edges e CROSS JOIN LATERAL (SELECT x.node, x.status FROM "gendurable".gen_durable x WHERE x.id = e.from_id OFFSET 0) o
-    WHERE e.to_id = l.id AND e.needs < 3 AND o.status IN ('done', 'failed')
+    FROM (SELECT e.from_id, e.needs FROM "gendurable".edges e WHERE e.to_id = l.id OFFSET 0) e
+    CROSS JOIN LATERAL (SELECT x.node, x.status FROM "gendurable".gen_durable x WHERE x.id = e.from_id OFFSET 0) o
+    WHERE e.needs < 3 AND o.status IN ('done', 'failed')
       AND e.needs <> 1 AND (e.needs = 0) <> (o.status = 'done')
     ORDER BY e.from_id LIMIT 1),
   (SELECT 'too few of a quorum are done: ' || 'node ' || to_json(left(o.node, 80)) || ' is ' || o.status
-    FROM "gendurable".edges e CROSS JOIN LATERAL (SELECT x.node, x.status FROM "gendurable".gen_durable x WHERE x.id = e.from_id OFFSET 0) o
-    WHERE e.to_id = l.id AND e.needs = 3 AND o.status IN ('done', 'failed')
+    FROM (SELECT e.from_id, e.needs FROM "gendurable".edges e WHERE e.to_id = l.id OFFSET 0) e
+    CROSS JOIN LATERAL (SELECT x.node, x.status FROM "gendurable".gen_durable x WHERE x.id = e.from_id OFFSET 0) o
+    WHERE e.needs = 3 AND o.status IN ('done', 'failed')
       AND o.status = 'failed'
     ORDER BY e.from_id LIMIT 1),
   'a node that it waited for, which has been deleted since, did not end as it had to') AS text FROM lost l OFFSET 0) e
