@@ -166,7 +166,7 @@ func (db *fake) Claim(ctx context.Context, p store.ClaimParams) (store.Claimed, 
 		out.Took = db.walk
 		return nil
 	})
-	if err == nil && p.Committed != nil {
+	if err == nil && p.Committed != nil && !(p.Plain && out.Keyed) {
 		p.Committed(store.Sure{Rows: len(out.Claims), Last: out.Last, Took: out.Took, More: out.Moved == 0 && out.Blocked == 0})
 		err = db.bring(ctx, p.Queue)
 	}
@@ -184,6 +184,10 @@ func (db *fake) claim(p store.ClaimParams, out *store.Claimed) {
 	seen := db.sorted(func(r *row) bool { return r.Queue == p.Queue && r.due() && r.lane == 0 && !r.locked() && behind(r) })
 	seen = seen[:min(len(seen), p.Window)]
 	seen = append(seen, db.sorted(func(r *row) bool { return r.Queue == p.Queue && r.due() && r.lane == 2 && !r.locked() && known(r) })...)
+	out.Keyed = slices.ContainsFunc(seen, func(r *row) bool { return r.PartitionKey != "" })
+	if p.Plain && out.Keyed {
+		return
+	}
 	for _, r := range seen {
 		switch anchor, head := db.anchor(r); {
 		case !known(r):

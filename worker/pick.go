@@ -25,6 +25,8 @@ const (
 	// left open keeps them from being marked as dead, stepping over them may take seconds.
 	frontTimes = 10
 	frontLate  = 5 * time.Second
+	// keyedFor is how long claims of a queue heed partition keys after one has seen a row with a key.
+	keyedFor = time.Minute
 )
 
 // claimReply is the answer to a claim. A claim that has taken all that it wanted answers twice:
@@ -35,6 +37,7 @@ type claimReply struct {
 	overlap bool        // the second of two answers
 	after   store.Place
 	strays  bool // it was a claim of strays
+	plain   bool // it was to claim nothing where it met a partition key
 	doubt   bool // what earlier claims without an answer may have taken was given back before it
 	wanted  int
 	sent    time.Duration
@@ -59,6 +62,7 @@ func (s *scheduler) claim(n int) {
 	if !s.before.Swap(false) && s.since() < s.front {
 		p.After = s.last
 	}
+	p.Plain = s.since() >= s.keyed
 	s.send(&p, func(ctx context.Context) (store.Claimed, error) { return s.db.Claim(ctx, p) })
 }
 
@@ -77,7 +81,7 @@ func (s *scheduler) overlaps(p *store.ClaimParams) bool {
 // claim of the queue is under way: see demand. Before that, nobody could tell it from what another
 // claim is about to bring.
 func (s *scheduler) send(p *store.ClaimParams, claim func(context.Context) (store.Claimed, error)) {
-	r := claimReply{after: p.After, strays: s.strayed, doubt: s.unsure, wanted: p.Limit}
+	r := claimReply{after: p.After, strays: s.strayed, plain: p.Plain, doubt: s.unsure, wanted: p.Limit}
 	delay := pace.Backoff(s.failures, 50*time.Millisecond, 5*time.Second)
 	before, answered := s.answered, make(chan struct{})
 	s.answered = answered
@@ -161,6 +165,9 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	}
 	s.failures = 0
 	s.picks.succeeded(s.process)
+	if r.Keyed {
+		s.keyed = s.since() + keyedFor
+	}
 	s.claimed(r.Claims)
 	s.admit(s.withoutStrays(s.flights.launch(s.queue, r.Claims, r.sent)))
 	s.reportAside(s.name, r.Aside)
@@ -179,6 +186,11 @@ func (s *scheduler) next(r *claimReply, due *time.Timer) {
 	if r.strays { // the place where claims resume is that of the others, which come next
 		s.ready = true
 		s.strays.CompareAndSwap(false, !short)
+		return
+	}
+	if r.plain && r.Keyed { // the next one does what this one was to do
+		s.ready = true
+		s.before.CompareAndSwap(false, r.after == store.Place{})
 		return
 	}
 	s.blocked = short && r.Blocked+len(r.Unsettled) > 0

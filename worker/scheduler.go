@@ -59,6 +59,7 @@ type outlook struct {
 	ready   bool          // there may be something to claim
 	clear   bool          // the last claim that was answered began at the front, and left nothing that can run
 	wide    bool          // the last claim found rows in front that cannot run: look further
+	keyed   time.Duration // until when claims heed partition keys
 	blocked bool          // some of them because someone has locked the row for which their key waits: move them
 	narrow  int           // most rows to claim after a collision on a partition key; 0: as many as wanted
 	ahead   int           // how many to claim beyond the free slots, for steps that end while a claim is under way

@@ -176,3 +176,27 @@ func TestBuffer(t *testing.T) {
 		})
 	}
 }
+
+// Claims of a queue whose rows have no partition keys leave out what has to do with keys. A row
+// with a key costs one claim more, and the claims that follow for a minute heed keys at once.
+func TestARowWithAKeyIsClaimedByTheSecondClaim(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		p := s.start()
+		s.pass(time.Minute + 100*time.Millisecond)
+		claims := func(edits ...func(*row)) int {
+			at, r := time.Now(), s.db.insert(edits...)
+			p.Nudge("q")
+			s.pass(time.Millisecond)
+			require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
+			return len(s.sent("claim", at))
+		}
+		keyed := func(r *row) { r.PartitionKey = "key" }
+		require.Equal(t, 1, claims())
+		require.Equal(t, 2, claims(keyed))
+		require.Equal(t, 1, claims(keyed))
+		require.Equal(t, 1, claims())
+		s.pass(keyedFor)
+		require.Equal(t, 1, claims())
+		require.Equal(t, 2, claims(keyed))
+	})
+}

@@ -311,6 +311,8 @@ var mutants = []mutant{
 	{"settled behind a claim that is not locked", "followed/clear|done", "key stands still",
 		of("NOT IN (SELECT id FROM busy)", text("'executing', false)\n  ORDER BY g.id FOR NO KEY UPDATE OF g SKIP LOCKED", "'executing', false)"))},
 	{"blocked rows in front for ever", "unsettled/promote|drain//subject held", "bystander waits", text("THEN 4 END AS act", "END AS act")},
+	{"plain claim that heeds no key", "unsettled/claim plainly|hold", "overtook",
+		text("WHERE NOT EXISTS (SELECT FROM seen WHERE partition_key IS NOT NULL)", "WHERE true")},
 	{"claim of what is not the head", "unsettled/claim|hold", "overtook",
 		text("p.busy IS NULL AND p.head = w.id", "p.busy IS NULL")},
 	{"cancel that locks nothing", "executing/done|cancel", "unfenced outcome", text("\nORDER BY g.id FOR NO KEY UPDATE OF g", "\nORDER BY g.id",

@@ -313,15 +313,18 @@ func (s *session) transact(ctx context.Context, worker string, e store.Entry) {
 
 // claim claims like a scheduler and returns what it got.
 func (s *session) claim(ctx context.Context, queue, worker string, limit int) []*step.Claim {
-	got, _ := s.pick(ctx, queue, worker, limit, false)
+	got, _ := s.pick(ctx, queue, worker, limit)
 	return got
 }
 
-// pick claims, may also move blocked rows, and returns the keys of these.
-func (s *session) pick(ctx context.Context, queue, worker string, limit int, blocked bool) (got []*step.Claim, unsettled []string) {
+// pick claims, and returns the keys of blocked rows that it has moved.
+func (s *session) pick(ctx context.Context, queue, worker string, limit int, change ...func(*store.ClaimParams)) (got []*step.Claim, unsettled []string) {
+	p := store.ClaimParams{Queue: queue, Worker: worker, Machines: []string{"m/1"}, Limit: limit, Window: 100, Lease: time.Minute}
+	for _, f := range change {
+		f(&p)
+	}
 	once := func(ctx context.Context) error {
-		c, err := s.db.Claim(ctx, store.ClaimParams{Queue: queue, Worker: worker, Machines: []string{"m/1"}, Limit: limit, Window: 100,
-			Lease: time.Minute, MoveBlocked: blocked})
+		c, err := s.db.Claim(ctx, p)
 		unsettled = c.Unsettled
 		if err == nil {
 			got = c.Claims

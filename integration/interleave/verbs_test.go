@@ -196,13 +196,23 @@ func claims(name, queue, worker string, limit int) verb {
 	}}
 }
 
+// claimsPlainly claims up to limit rows of a queue whose rows have no keys.
+func claimsPlainly(name, queue, worker string, limit int) verb {
+	v := claims(name, queue, worker, limit)
+	v.run = func(ctx context.Context, s *session) {
+		got, _ := s.pick(ctx, queue, worker, limit, func(p *store.ClaimParams) { p.Plain = true })
+		s.emptyHanded = len(got) == 0
+	}
+	return v
+}
+
 // clears claims up to limit rows of a queue, moves blocked rows out of the front, and settles
 // their keys like the worker: once at once, and the keys that this misses when the others are
 // done.
 func clears(name, queue, worker string, limit int) verb {
 	const turns = 5 // claim, commit, inbox; settle, commit
 	return verb{name: name, family: "claim", touches: subject | key | parent, turns: turns, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
-		got, unsettled := s.pick(ctx, queue, worker, limit, true)
+		got, unsettled := s.pick(ctx, queue, worker, limit, func(p *store.ClaimParams) { p.MoveBlocked = true })
 		s.emptyHanded = len(got) == 0
 		if len(unsettled) == 0 {
 			return

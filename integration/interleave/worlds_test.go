@@ -273,13 +273,13 @@ func worlds() []world {
 			commits("next, kept", false, kept(successorClaim)), beats("beat", successorClaim), releases("release", successorClaim), delivered[0],
 		})},
 		{name: "runnable", setup: overdue(append(runnable, inbox...), subjectID), claimable: true, verbs: join([]verb{expires()}, delivered, beside, inserted, zombies()[:3], []verb{
-			claims("claim", "default", owner, 10), claims("claim one", "default", "w2", 1), promotes(), sweeps(),
+			claims("claim", "default", owner, 10), claims("claim one", "default", "w2", 1), claimsPlainly("claim plainly", "default", "w2", 10), promotes(), sweeps(),
 			inserts("insert, more urgent", urgent(spec("", "k"))), commits("sibling done", false, done(siblingClaim)),
 			operates("reschedule", store.Reschedule, subjectID), operates("reschedule, late", store.Reschedule, subjectID, later),
 			inTurn("pause, resume", operates("", store.Pause, subjectID), operates("", store.Resume, subjectID)),
 		})},
 		{name: "unsettled", setup: overdue(append(unsettled, inbox...), subjectID), claimable: true, verbs: join([]verb{expires()}, delivered[:1], beside, []verb{
-			claims("claim", "default", owner, 10), claims("claim one", "default", "w2", 1), claims("claim elsewhere", "other", "w2", 10),
+			claims("claim", "default", owner, 10), claimsPlainly("claim plainly", "default", "w2", 10), claims("claim one", "default", "w2", 1), claims("claim elsewhere", "other", "w2", 10),
 			clears("clear", "default", "w2", 10), clears("clear elsewhere", "other", "w2", 10), promotes(), sweeps(), inserts("insert, more urgent", urgent(spec("", "k"))),
 			inserted[1], operates("reschedule, late", store.Reschedule, subjectID, later),
 		})},

@@ -79,6 +79,7 @@ func (p *pair) claim(w *worker, queue string, limit int, as look) []claim {
 	if as == behind {
 		params.After = p.last[queue]
 	}
+	params.Plain = limit%2 == 0
 	var claims []claim
 	settled := false
 	vain := 0 // claims in a row that met nothing but rows in line which strangers hold
@@ -88,6 +89,10 @@ func (p *pair) claim(w *worker, queue string, limit int, as look) []claim {
 		got, err := p.Claim(ctx, params)
 		cancel()
 		require.NoError(p, err)
+		if params.Plain && got.Keyed && len(got.Claims) == 0 {
+			params.Plain = false
+			continue
+		}
 		before := p.newest
 		for _, c := range got.Claims {
 			require.Greater(p, c.Token, before, "claim tokens grow")

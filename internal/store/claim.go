@@ -20,12 +20,14 @@ import (
 // claimForm is a form of the statement that claims.
 type claimForm struct {
 	gated  bool // it heeds gates: see gate_claim.go
+	plain  bool // it claims only while no row at which it looks has a partition key: see ClaimParams.Plain
 	others bool // it passes over rows with given ids: see claim_apart.go
 	some   bool // it claims only among rows with given ids
 }
 
 var (
 	claimSQL       = named("claim", claimForm{}.text())
+	plainSQL       = named("claim plain", claimForm{plain: true}.text())
 	claimOthersSQL = named("claim others", claimForm{others: true}.text())
 	claimSomeSQL   = named("claim some", claimForm{some: true}.text())
 	gatedSQL       = named("claim gated", claimForm{gated: true}.text())
@@ -93,38 +95,39 @@ var (
 // many blocked rows were left in front; some of the machines whose rows were set aside; in how many
 // microseconds the queue's next row becomes eligible, so that the scheduler sleeps no longer (a row
 // that came due since the statement began is past, and a full claim does not look, since there may
-// be more in any case); how long the statement took; how many rows were claimed; and the place of
-// the last of these, behind which the next claim may go on while this one's rows are being read.
+// be more in any case); how long the statement took; how many rows were claimed; the place of the
+// last of these, behind which the next claim may go on while this one's rows are being read; and
+// whether a row at which it looked has a partition key.
 //
 // $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8
 // $9 place in the order to look behind $10 whether to move blocked rows $11 the ids of others, or
 // of some.
 func (f claimForm) text() string {
-	return f.window(claimLook) + `,
+	return f.window(claimLook) + either(f.plain, plainText, `,
 keyed AS MATERIALIZED (
   SELECT DISTINCT ON (partition_key) partition_key AS k, id AS first
   FROM seen WHERE partition_key IS NOT NULL ORDER BY partition_key, priority, eligible_at, id),
 probe AS MATERIALIZED (
   SELECT k, first, b.id AS busy, h.id AS head FROM keyed
   LEFT JOIN LATERAL (SELECT g.id FROM {s}.gen_durable g WHERE g.partition_key = k AND g.status = 'executing' LIMIT 1) b ON true
-  LEFT JOIN LATERAL ` + headOf("k", "$1", "statement_timestamp()") + ` h ON b.id IS NULL),
+  LEFT JOIN LATERAL `+headOf("k", "$1", "statement_timestamp()")+` h ON b.id IS NULL),
 held AS MATERIALIZED (
   SELECT a.id, a.ctid AS tid, a.pick_lane, a.status, a.priority, a.eligible_at FROM {s}.gen_durable a
   WHERE a.id = ANY(ARRAY(SELECT coalesce(busy, head) FROM probe WHERE busy IS NOT NULL OR head <> first))
     AND (a.status = 'executing' OR a.status = 'runnable' AND NOT a.paused AND a.eligible_at <= statement_timestamp())
   FOR NO KEY UPDATE OF a SKIP LOCKED),
 todo AS MATERIALIZED (
-  SELECT tid, id, partition_key, act,` + when(f.gated, ` gate,`) + ` row_number() OVER (PARTITION BY act ORDER BY priority, eligible_at, id) AS n, priority, eligible_at FROM (
-    SELECT w.tid, w.id, w.partition_key, w.priority, w.eligible_at,` + when(f.gated, ` w.gate,`) + `
+  SELECT tid, id, partition_key, act,`+when(f.gated, ` gate,`)+` row_number() OVER (PARTITION BY act ORDER BY priority, eligible_at, id) AS n, priority, eligible_at FROM (
+    SELECT w.tid, w.id, w.partition_key, w.priority, w.eligible_at,`+when(f.gated, ` w.gate,`)+`
       CASE WHEN NOT w.known THEN {act aside}
-           WHEN w.partition_key IS NULL OR p.busy IS NULL AND p.head = w.id THEN ` + either(f.gated, `CASE WHEN w.gate IS NULL THEN {act claim} ELSE {act line} END`, `{act claim}`) + `
+           WHEN w.partition_key IS NULL OR p.busy IS NULL AND p.head = w.id THEN `+either(f.gated, `CASE WHEN w.gate IS NULL THEN {act claim} ELSE {act line} END`, `{act claim}`)+`
            WHEN w.id <> p.first OR a.status = 'executing'
-             OR ` + when(!f.narrowed(), `a.pick_lane <> {lane key} AND `) + `(a.priority, a.eligible_at, a.id) < (w.priority, w.eligible_at, w.id) THEN {act behind}
+             OR `+when(!f.narrowed(), `a.pick_lane <> {lane key} AND `)+`(a.priority, a.eligible_at, a.id) < (w.priority, w.eligible_at, w.id) THEN {act behind}
            WHEN a.id IS NULL AND coalesce(p.busy, p.head) IS NOT NULL THEN {act blocked} END AS act
     FROM seen w LEFT JOIN probe p ON p.k = w.partition_key LEFT JOIN held a ON a.id = coalesce(p.busy, p.head)) s
-  WHERE act IS NOT NULL` + when(!f.narrowed(), `
-  UNION ALL SELECT tid, id, NULL, {act forward},`+when(f.gated, ` NULL,`)+` 1, priority, eligible_at FROM held WHERE pick_lane = {lane key}`) + `
-  ORDER BY partition_key),
+  WHERE act IS NOT NULL`+when(!f.narrowed(), `
+  UNION ALL SELECT tid, id, NULL, {act forward},`+when(f.gated, ` NULL,`)+` 1, priority, eligible_at FROM held WHERE pick_lane = {lane key}`)+`
+  ORDER BY partition_key)`) + `,
 moved AS (
   UPDATE {s}.gen_durable g SET
     status = CASE WHEN t.act = {act claim} THEN 'executing' ELSE g.status END,
@@ -135,9 +138,10 @@ moved AS (
     lease_expires_at = CASE WHEN t.act = {act claim} THEN (SELECT clock_timestamp()) + $6::bigint * interval '1 microsecond' END,
     claim_token = CASE WHEN t.act = {act claim} THEN {next token} ELSE g.claim_token END,
     updated_at = CASE WHEN t.act = {act claim} THEN statement_timestamp() ELSE g.updated_at END
-  FROM todo t WHERE g.ctid = t.tid AND (t.act > {act claim} OR t.n <= ` + either(f.gated, `(SELECT want FROM allow)) AND (t.act <> {act blocked}`, `$5) AND (t.act < {act blocked}`) + ` OR $10::bool)
-  RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits, g.fsm, g.fsm_version, CASE WHEN t.act = {act blocked} THEN g.partition_key END AS unsettled,
-    CASE WHEN t.act = {act claim} AND g.partition_key IS NOT NULL THEN {next token} END AS fencing_token),
+  FROM todo t WHERE g.ctid = t.tid AND (t.act > {act claim} OR t.n <= ` + either(f.gated, `(SELECT want FROM allow))`, `$5)`) + either(f.plain, ``, ` AND (t.act <> {act blocked} OR $10::bool)`) + `
+  RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits, g.fsm, g.fsm_version, ` + either(f.plain, `NULL AS unsettled, NULL::bigint AS fencing_token`,
+		`CASE WHEN t.act = {act blocked} THEN g.partition_key END AS unsettled,
+    CASE WHEN t.act = {act claim} AND g.partition_key IS NOT NULL THEN {next token} END AS fencing_token`) + `),
 sum AS MATERIALIZED (
   SELECT count(*) FILTER (WHERE act = {act claim}) AS claimed, count(*) FILTER (WHERE act > {act claim}) AS moved,
     array_agg(id) FILTER (WHERE act = {act claim}) AS ids, array_agg(id) FILTER (WHERE act = {act claim} AND awaits) AS awaiting,
@@ -148,7 +152,7 @@ SELECT length(set_config('gendurable.claimed', ` + f.passed(`claimed`, `ids`) + 
     set_config('gendurable.awaiting', ` + f.passed(`awaiting`, `awaiting`) + `, false) ||
     set_config('gendurable.fencing', ` + f.passed(`fencing`, `fencing`) + `, false) ||
     set_config('gendurable.unsettled', coalesce(sum.unsettled::text, '{}'), false)),
-  sum.moved, (SELECT count(*) FROM todo b WHERE b.act = {act blocked} AND NOT $10::bool),
+  sum.moved, ` + either(f.plain, `0`, `(SELECT count(*) FROM todo b WHERE b.act = {act blocked} AND NOT $10::bool)`) + `,
   ARRAY(SELECT DISTINCT m.fsm || '/' || m.fsm_version FROM moved m WHERE m.act = {act aside} LIMIT 50),
   CASE WHEN sum.claimed < $5 THEN (
     SELECT (extract(epoch FROM min(n.eligible_at) - (SELECT clock_timestamp())) * 1000000)::bigint
@@ -157,9 +161,16 @@ SELECT length(set_config('gendurable.claimed', ` + f.passed(`claimed`, `ids`) + 
       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front}
         AND g.priority = level.p AND g.eligible_at > statement_timestamp()
       ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint,
-  sum.claimed, l.priority, l.eligible_at, l.id
+  sum.claimed, l.priority, l.eligible_at, l.id, EXISTS (SELECT FROM ` + either(f.plain, `seen WHERE partition_key IS NOT NULL`, `keyed`) + `)
 FROM sum LEFT JOIN todo l ON l.act = {act claim} AND l.n = sum.claimed`
 }
+
+// plainText takes the place of the half of the statement that is about partition keys.
+const plainText = `,
+todo AS MATERIALIZED (
+  SELECT tid, id, act, row_number() OVER (PARTITION BY act ORDER BY priority, eligible_at, id) AS n, priority, eligible_at FROM (
+    SELECT w.*, CASE WHEN w.known THEN {act claim} ELSE {act aside} END AS act FROM seen w) s
+  WHERE NOT EXISTS (SELECT FROM seen WHERE partition_key IS NOT NULL))`
 
 // look are the parameters of a window, and how it locks its rows.
 type look struct{ machines, priority, at, id, ids, lock string }
@@ -271,9 +282,13 @@ type ClaimParams struct {
 	// priority; zero: from the front
 	Awaited     int  // most bytes of the awaited signals of one instance, as for Complete; 0: as many as a claim brings
 	MoveBlocked bool // also move blocked rows out of the front: for a claim that follows one with Blocked
-	Gated       bool // there are gates, or rows are in line
-	Seats       bool // the queue has a gate of its own
-	Lines       Turn // where to go on through the lines
+	// Plain is for queues without partition keys. The claim does nothing if a row at which it looks
+	// has a key, and reports Keyed: the caller claims again without Plain. It has no effect where
+	// there are gates, or rows that are set apart.
+	Plain bool
+	Gated bool // there are gates, or rows are in line
+	Seats bool // the queue has a gate of its own
+	Lines Turn // where to go on through the lines
 	// Committed, if not nil, is told at most once what was claimed, before the rows are read. The next
 	// claim of the queue may be sent from then on: it finds what this one has claimed executing. A
 	// claim at gates, one that has to narrow down, and one that fails do not tell.
@@ -316,6 +331,7 @@ type Claimed struct {
 	Last    Place         // the place of the least urgent claim from the front; zero: there is none
 	Took    time.Duration // the time that the server took
 	Blocked int           // rows left in front whose key's head, or executing row, somebody has locked
+	Keyed   bool          // a row at which it looked has a partition key: see ClaimParams.Plain
 	// Refused are rows that Postgres refuses to change, and that claims pass over for a while, and
 	// rows that were claimed and are left to their leases, since nothing of them can be read.
 	Refused []Refused
@@ -385,7 +401,7 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (out Claimed, err erro
 	apart := s.apart.claim.queue(p.Queue)
 	err = s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		pass := apart.ids()
-		p.pass = pass
+		p.pass, p.Plain = pass, p.Plain && !p.Gated && len(pass) == 0
 		pick := func(out *Claimed) entpgx.Stmt { return s.stmt(claimSQL, out.readPick, p.args()...) }
 		switch {
 		case len(pass) > 0 && p.Gated:
@@ -398,6 +414,8 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (out Claimed, err erro
 			}
 		case p.Gated:
 			pick = func(out *Claimed) entpgx.Stmt { return s.stmt(gatedSQL, out.readPick, p.args()...) }
+		case p.Plain:
+			pick = func(out *Claimed) entpgx.Stmt { return s.stmt(plainSQL, out.readPick, p.plainArgs()...) }
 		}
 		claim := func(ctx context.Context, conn *pgx.Conn) (Claimed, error) { return s.claimOnce(ctx, conn, &p, pick) }
 		if p.Gated {
@@ -453,6 +471,12 @@ func (p *ClaimParams) args() []any {
 	return append(args, p.MoveBlocked)
 }
 
+// plainArgs returns the arguments of plainSQL.
+func (p *ClaimParams) plainArgs() []any {
+	args := p.args()
+	return args[:len(args)-1]
+}
+
 // readPick reads the one row of claimSQL.
 func (c *Claimed) readPick(rows pgx.Rows) error {
 	var due *int64
@@ -461,8 +485,9 @@ func (c *Claimed) readPick(rows pgx.Rows) error {
 	var priority *int16
 	var at *time.Time
 	var id *int64
-	_, err := pgx.ForEachRow(rows, []any{nil, &moved, &c.Blocked, &c.Aside, &due, &spent, &claimed, &priority, &at, &id}, func() error {
-		c.Moved += moved
+	var keyed bool
+	_, err := pgx.ForEachRow(rows, []any{nil, &moved, &c.Blocked, &c.Aside, &due, &spent, &claimed, &priority, &at, &id, &keyed}, func() error {
+		c.Moved, c.Keyed = c.Moved+moved, c.Keyed || keyed
 		if c.sure.Rows = claimed; id != nil {
 			c.sure.Last = Place{*priority, *at, *id}
 		}

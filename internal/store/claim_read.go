@@ -56,7 +56,7 @@ func (s *Store) look(p *ClaimParams, out *Claimed, before ...entpgx.Stmt) []entp
 		read := settings.Read
 		settings.Read = func(rows pgx.Rows) error {
 			err := read(rows)
-			if err == nil {
+			if err == nil && (!p.Plain || !out.Keyed) {
 				p.Committed(out.committed())
 			}
 			return err

@@ -112,6 +112,7 @@ const refusedBeside = "claims once a trigger of the host has refused a row, whic
 
 // testsBeside are tests that run once more beside held rows.
 var testsBeside = map[string]func(*testing.T){
+	"a plain claim":           TestAPlainClaimLeavesAQueueWithKeysAsItIs,
 	"a portion":               TestAPortionIsShortened,
 	"additions":               TestAdditionsAreAllOrNothing,
 	"an end that is free":     TestEndIsFree,

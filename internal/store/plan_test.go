@@ -109,6 +109,15 @@ var measures = []measured{
 		return nil
 	}},
 	{"claim of an empty queue", 0, 20, "gen_durable_ready", claimMeasured("none"), nil},
+	{"claim without keys", planRows, 45, "gen_durable_ready", claimMeasured("default", keyless), nil},
+	{"claim without keys behind urgent rows of the future", planRows, 25, "gen_durable_ready", claimMeasured("future", keyless), nil},
+	{"claim without keys of a queue with keys", planRows, 5, "gen_durable_ready", func(e explained, _ any) int {
+		if e.claim(queue("keyed"), most(planRows), window(planRows), keyless).Keyed {
+			return planRows // it looked at them
+		}
+		return 0
+	}, nil},
+	{"claim without keys of an empty queue", 0, 15, "gen_durable_ready", claimMeasured("none", keyless), nil},
 	{"commit, claims kept", planRows, 20, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Next, true)},
 	{"commit, half of the claims kept", planRows, 25, "gen_durable_pkey", commitMeasured, func(e explained) any {
 		entries := outcomesOf("bulk", step.Next, true)(e).([]store.Entry)
@@ -482,9 +491,9 @@ func pollMeasured(e explained, _ any) int {
 	return len(queues)
 }
 
-func claimMeasured(name string) func(explained, any) int {
+func claimMeasured(name string, how ...func(*store.ClaimParams)) func(explained, any) int {
 	return func(e explained, _ any) int {
-		got := e.claim(queue(name), most(planRows), window(planRows))
+		got := e.claim(append(how, queue(name), most(planRows), window(planRows))...)
 		return len(got.Claims) + got.Moved
 	}
 }

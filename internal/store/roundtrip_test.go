@@ -136,6 +136,17 @@ var roundTrips = []trip{
 		}
 		return err
 	}},
+	{"claim, plain", 1, func(b bench, n int) any {
+		b.exec(`INSERT INTO gendurable.gen_durable (fsm, step) SELECT 'm', 's' FROM generate_series(1, $1::int)`, n)
+		return n
+	}, func(b bench, n any) error {
+		got, err := b.Claim(b.t.Context(), store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"m/1"}, Limit: 1000, Window: 1000,
+			Lease: lease, Plain: true})
+		if err == nil && len(got.Claims) != n {
+			return fmt.Errorf("claimed %d of %d", len(got.Claims), n)
+		}
+		return err
+	}},
 	{"commit, claims kept", 1, func(b bench, n int) any { return b.entries(n, true) }, commitAll},
 	{"commit of all kinds", 1, func(b bench, n int) any { return b.mixture(n, false) }, commitAll},
 	{"commit in the slow lane", 1, func(b bench, n int) any { return b.mixture(n, false) }, commitSlowly},

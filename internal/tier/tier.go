@@ -1,8 +1,8 @@
 // Package tier tells a test how much of its proof to run. There are three tiers:
 //
 //   - Short, of make test: go test -short. Each promise is tested, in its short form.
-//   - CI, of make ci: the default. A change has to pass it before it lands. It runs more tests than
-//     Short, such as those that need other programs, and larger random samples, but no longer forms.
+//   - CI, of make ci: the default. A change has to pass it before it lands. It runs tests that
+//     Short leaves out, such as those that need other programs, and larger random samples.
 //   - Proof, of make proof: GENDURABLE_PROOF=1. Everything runs in its long form. A release has to
 //     pass it.
 //

@@ -90,7 +90,7 @@ moved AS (
     lease_expires_at = CASE WHEN t.act = 0 THEN (SELECT clock_timestamp()) + $6::bigint * interval '1 microsecond' END,
     claim_token = CASE WHEN t.act = 0 THEN "gendurable".gen_durable_draw('"gendurable".gen_durable_token') ELSE g.claim_token END,
     updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
-  FROM todo t WHERE g.ctid = t.tid AND (t.act > 0 OR t.n <= $5) AND (t.act < 4 OR $10::bool)
+  FROM todo t WHERE g.ctid = t.tid AND (t.act > 0 OR t.n <= $5) AND (t.act <> 4 OR $10::bool)
   RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits, g.fsm, g.fsm_version, CASE WHEN t.act = 4 THEN g.partition_key END AS unsettled,
     CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN "gendurable".gen_durable_draw('"gendurable".gen_durable_token') END AS fencing_token),
 sum AS MATERIALIZED (
@@ -112,5 +112,5 @@ SELECT length(set_config('gendurable.claimed', coalesce(sum.ids::text, '{}'), fa
       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
         AND g.priority = level.p AND g.eligible_at > statement_timestamp()
       ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint,
-  sum.claimed, l.priority, l.eligible_at, l.id
+  sum.claimed, l.priority, l.eligible_at, l.id, EXISTS (SELECT FROM keyed)
 FROM sum LEFT JOIN todo l ON l.act = 0 AND l.n = sum.claimed
