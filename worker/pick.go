@@ -62,7 +62,7 @@ func (s *scheduler) claim(n int) {
 	if !s.before.Swap(false) && s.since() < s.front {
 		p.After = s.last
 	}
-	p.Plain = s.since() >= s.keyed
+	p.Plain = !p.Gated && s.since() >= s.keyed
 	s.send(&p, func(ctx context.Context) (store.Claimed, error) { return s.db.Claim(ctx, p) })
 }
 
@@ -188,7 +188,7 @@ func (s *scheduler) next(r *claimReply, due *time.Timer) {
 		s.strays.CompareAndSwap(false, !short)
 		return
 	}
-	if r.plain && r.Keyed { // the next one does what this one was to do
+	if r.plain && r.Keyed && len(r.Claims) == 0 { // the next one does the work of this one
 		s.ready = true
 		s.before.CompareAndSwap(false, r.after == store.Place{})
 		return
