@@ -47,9 +47,9 @@ RETURNING g.id, g.partition_key` + f.as("key") + `, g.parent_round < 0` + f.as("
 		when(f.recorded, sweptInto("id, key, streamed", "NULL::text", "'node.skip'", "g.attempt", "g.last_error"))
 }
 
-// unmetText says why a node is skipped: by the first of its edges that is not met, or
-// by one of its quorum if all others are. The GC may have deleted the origin, and the edge with it.
-// OFFSET 0 keeps the order by origin from the primary key, which would lead through all edges (T98).
+// unmetText says why a node is skipped: by the first of its edges that is not met, or by one of its
+// quorum if all others are. The GC may have deleted the origin, and the edge with it. OFFSET 0
+// keeps the order by origin from the primary key, by which the way leads through all edges (T98).
 func unmetText(id string) string {
 	first := func(quorum bool) string {
 		return `(SELECT ` + when(quorum, `'too few of a quorum are done: ' || `) + `'node ' || to_json(left(o.node, 80)) || ' is ' || o.status
