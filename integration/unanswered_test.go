@@ -31,7 +31,7 @@ func TestAStrangerHoldsARowOfAClaimWhoseAnswerIsLost(t *testing.T) {
 	c.Pool, c.Lease = nil, time.Hour
 	c.Driver = entpgx.New(pool).Around(func(ctx context.Context, stmts []entpgx.Stmt, send func(context.Context) error) error {
 		err := send(ctx)
-		if err != nil || !slices.ContainsFunc(stmts, func(s entpgx.Stmt) bool { return s.Name == "claim" }) {
+		if err != nil || !slices.ContainsFunc(stmts, func(s entpgx.Stmt) bool { return s.Name == "claim plain" }) {
 			return err
 		}
 		once.Do(func() {
