@@ -45,6 +45,7 @@ BESIDE := -p 4 -parallel 8
 TESTED := ./...
 
 # With TIER=ci those tests run, too, that need other programs or more time, but none that make checks runs: make ci runs none twice.
+# Larger samples compute more, so fewer of these tests run at a time.
 ifeq ($(TIER),ci)
 FORM   :=
 BESIDE := -p 3 -parallel 5

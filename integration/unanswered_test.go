@@ -12,6 +12,7 @@ import (
 
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/steady"
 )
 
 // The answer of a claim is lost behind its commit, and a stranger locks one of its rows. The others
@@ -37,11 +38,12 @@ func TestAStrangerHoldsARowOfAClaimWhoseAnswerIsLost(t *testing.T) {
 		once.Do(func() {
 			var status string
 			lost <- stranger.QueryRow(ctx, `SELECT status FROM gendurable.gen_durable WHERE id = $1 AND status = 'executing' FOR NO KEY UPDATE`, ids[0]).Scan(&status)
-			err = &entpgx.StmtError{Name: "claim", Sent: true, Err: io.ErrUnexpectedEOF} // as of a connection that was cut
+			err = &entpgx.StmtError{Name: "claim plain", Sent: true, Err: io.ErrUnexpectedEOF} // as of a connection that was cut
 		})
 		return err
 	})
 	eng := start(t, c)
+	steady.Eventually(t, func() bool { return len(lost) > 0 }, "no claim has been sent")
 	require.NoError(t, <-lost, "the claim has taken it")
 	allDone(t, eng, ids[1:]...)
 	require.Equal(t, fsm.StatusExecuting, get(t, eng, ids[0]).Status)

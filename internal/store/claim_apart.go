@@ -13,7 +13,7 @@ import (
 // Postgres may refuse to change a row of a claim's window: see refused.go. The claim then fails as
 // a whole, and so would each claim after it. So it narrows down: it lists the window, and claims
 // its rows by halves until the culprits are alone. They are set apart, and claims that follow use
-// claimOthersSQL, which passes them over. Claims of a queue with nothing set apart use claimSQL.
+// claimOthersSQL, which passes them over. Claims of a queue with nothing set apart do not.
 //
 // Both variants of claimSQL leave out act forward: a head in lane key does not come forward, since
 // it may be what Postgres refuses to change, and the rows behind it would be blamed for it. A row
