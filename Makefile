@@ -118,6 +118,7 @@ PARTS := cold release long race json orders-1 orders-2 orders-3 orders-4 strange
 proof: $(or $(PART:%=proof-%),$(PARTS:%=proof-%)) ## Prove what a release has to: PART="model soak", else all parts; docs/proof.md has what was proven when
 
 # What an earlier run has cached proves nothing.
+# A part of several commands ends with -json, by which bin/tier knows that they print test events.
 PROVE = bin/tier proof $(@:proof-%=%)
 LONG  = env GENDURABLE_PROOF=1 bin/withpg $(GOTEST) -count=1 -timeout 90m
 
@@ -131,7 +132,7 @@ proof-release: bin/tier
 proof-long: bin/withpg bin/tier bin/atlas $(NODE_PACKAGES)
 	$(PROVE) sh -c '$(LONG) -p 2 -parallel 8 -skip TestStartingAndStopping \
 		$$(go list ./... | grep -vE "/integration/(interleave|model|pairs|soak|rollout|environments)$$|/internal/store$$|/worker$$|/entpgx$$") && \
-		env GENDURABLE_PROOF=1 bin/withpg go -C integration/hosts test -json -vet=off -count=1 -timeout 30m ./...'
+		env GENDURABLE_PROOF=1 bin/withpg go -C integration/hosts test -json -vet=off -count=1 -timeout 30m ./...' -json
 
 proof-race: bin/withpg bin/tier
 	$(PROVE) bin/withpg $(GOTEST) $(RACE) -count=1 -timeout 90m -p 2 -parallel 8 ./...
@@ -141,7 +142,7 @@ proof-json: bin/tier
 	$(PROVE) sh -c 'for with in GOEXPERIMENT=jsonv2 GOTOOLCHAIN=$(NEXT_GO); do \
 		if env $$with go list encoding/json/v2 >/dev/null 2>&1; then \
 			env GENDURABLE_PROOF=1 $$with $(GOTEST) -count=1 -timeout 10m ./fsm ./internal/step || exit 1; \
-		else echo "there is no toolchain with $$with: its tests are skipped" >&2; fi; done'
+		else echo "there is no toolchain with $$with: its tests are skipped" >&2; fi; done' -json
 
 NEXT_GO := go1.27.0
 
@@ -186,7 +187,7 @@ proof-environments: bin/withpg bin/tier
 
 # The soak's processes have the machine to themselves, so that its faults meet processes that work, not such as wait for a processor.
 proof-soak: bin/soak bin/withpg bin/tier
-	$(PROVE) sh -c '$(LONG) ./integration/soak && bin/soak -recovery -seconds $(or $(SECONDS),1860)'
+	$(PROVE) sh -c '$(LONG) ./integration/soak && bin/soak -recovery -seconds $(or $(SECONDS),1860)' -json
 
 proof-plans: bin/withpg bin/tier
 	$(PROVE) $(MAKE) --no-print-directory explain
