@@ -35,6 +35,11 @@ var holds = []hold{
 		s.crew.open("")
 	}},
 
+	// The turn of a queue's claims: the server process of the claim that has it is stopped.
+	{name: "the turn of claims", slots: 3, begin: func(s *stage) {
+		s.within(`SELECT pg_advisory_xact_lock(hashtextextended('gendurable gendurable queue default', 0))`)
+	}},
+
 	// Outcomes that cannot be committed.
 	{name: "an outcome's row", slots: 3, begin: outcomes(1, "gated")},
 	{name: "as many outcomes' rows as there are slots", slots: 3, begin: outcomes(3, "gated")},

@@ -25,6 +25,12 @@ const (
 	// left open keeps them from being marked as dead, stepping over them may take seconds.
 	frontTimes = 10
 	frontLate  = 5 * time.Second
+	// A claim waits for others of its queue for patienceTimes × the server time of the last claim: so
+	// up to that many processes take turns. A claim from the front that is about to take longer than
+	// patienceMost takes no turn, and others do not wait for it.
+	patienceTimes = 16
+	patienceLeast = 20 * time.Millisecond
+	patienceMost  = 500 * time.Millisecond
 	// keyedFor is how long claims of a queue heed partition keys after one has seen a row with a key.
 	keyedFor = time.Minute
 )
@@ -63,7 +69,21 @@ func (s *scheduler) claim(n int) {
 		p.After = s.last
 	}
 	p.Plain = !p.Gated && s.since() >= s.keyed
+	p.Patience = s.patience(&p)
 	s.send(&p, func(ctx context.Context) (store.Claimed, error) { return s.db.Claim(ctx, p) })
+}
+
+// patience returns how long a claim waits for others of its queue, in other processes. Claims that
+// take turns are faster, and cost less. The bounds limit the delay by another process whose claim
+// is stuck.
+func (s *scheduler) patience(p *store.ClaimParams) time.Duration {
+	if (p.After == store.Place{}) && s.frontTook > patienceMost {
+		return 0
+	}
+	if s.took == 0 {
+		return patienceMost // it is the first one, and the others are as well, if a fleet starts
+	}
+	return min(max(patienceLeast, patienceTimes*s.took), patienceMost)
 }
 
 // overlaps reports whether the next claim may be sent while the rows of this one are being read,
@@ -234,6 +254,9 @@ func (s *scheduler) stock(short bool) {
 // resume notes where the next claims resume. While claims move rows that cannot run out of the
 // front, they start at the front.
 func (s *scheduler) resume(after store.Place, got int, last store.Place, took time.Duration, short bool) {
+	if s.took = took; (after == store.Place{}) {
+		s.frontTook = took
+	}
 	if (after == store.Place{}) && !s.wide {
 		s.front = s.since() + min(frontTimes*took, frontLate) // without the time that the network takes
 	}

@@ -67,6 +67,8 @@ type outlook struct {
 	turn    store.Turn    // where the next claim goes on through the lines at gates
 	yields  yields        // when claims leave places at gates to other queues
 	front   time.Duration // when to claim from the front again, by process.since
+	// The server times of the last claim, and of the last one from the front.
+	took, frontTook time.Duration
 }
 
 func newScheduler(p *process, q *queue, flights *flights, claims *claims, keys *keyring, executor *executor, promotions *promotions,

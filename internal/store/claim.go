@@ -286,9 +286,12 @@ type ClaimParams struct {
 	// has a key, and reports Keyed: the caller claims again without Plain. It has no effect where
 	// there are gates, or rows that are set apart.
 	Plain bool
-	Gated bool // there are gates, or rows are in line
-	Seats bool // the queue has a gate of its own
-	Lines Turn // where to go on through the lines
+	// Patience is how long the claim waits for others of its queue to end: see claimTurnSQL. Zero: it
+	// does not wait for them, nor they for it. It has no effect on a claim at gates.
+	Patience time.Duration
+	Gated    bool // there are gates, or rows are in line
+	Seats    bool // the queue has a gate of its own
+	Lines    Turn // where to go on through the lines
 	// Committed, if not nil, is told at most once what was claimed, before the rows are read. The next
 	// claim of the queue may be sent from then on: it finds what this one has claimed executing. A
 	// claim at gates, one that has to narrow down, and one that fails do not tell.
@@ -445,6 +448,9 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, p *ClaimParams, p
 	if p.Gated {
 		body = append(body, s.atGates(p, &out, front)...)
 	} else {
+		if p.Patience > 0 {
+			body = append(body, s.stmt(claimTurnSQL, nil, s.schema, p.Queue, micros(p.Patience)))
+		}
 		body = append(body, front)
 	}
 	claim := s.enclose(fastLock, body)

@@ -74,3 +74,6 @@ func (s *Store) SQL(file string) string {
 	}
 	panic(file)
 }
+
+// TurnKey is for tests that take the turn of a queue's claims by hand.
+var TurnKey = turnKey

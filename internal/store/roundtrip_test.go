@@ -130,7 +130,7 @@ type trip struct {
 var roundTrips = []trip{
 	{"claim", 1, func(b bench, n int) any { b.runnable(n); return n }, func(b bench, n any) error {
 		got, err := b.Claim(b.t.Context(), store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"m/1"}, Limit: 1000, Window: 1000,
-			Lease: lease})
+			Lease: lease, Patience: time.Second})
 		if err == nil && len(got.Claims) != n {
 			return fmt.Errorf("claimed %d of %d", len(got.Claims), n)
 		}
@@ -141,7 +141,7 @@ var roundTrips = []trip{
 		return n
 	}, func(b bench, n any) error {
 		got, err := b.Claim(b.t.Context(), store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"m/1"}, Limit: 1000, Window: 1000,
-			Lease: lease, Plain: true})
+			Lease: lease, Patience: time.Second, Plain: true})
 		if err == nil && len(got.Claims) != n {
 			return fmt.Errorf("claimed %d of %d", len(got.Claims), n)
 		}
