@@ -40,6 +40,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 	await(answer, looped)
 	w.stopClaims()
 	<-looped
+	w.unprefer(grace)
 	var unstarted []*flight
 	for _, f := range w.flights.all() {
 		if !f.started.Load() {

@@ -35,23 +35,29 @@ type Worker struct {
 	schedules  *schedules
 	schedulers []*scheduler
 
+	// They make and end the connection beside the pool for claims and polls.
+	prefer   func()
+	unprefer func(ctx context.Context)
+
 	lifelines sync.WaitGroup // heartbeat, deadlines and keyring, which end last
 	endLife   context.CancelFunc
 }
 
 // New makes a worker. c must be complete and valid.
 func New(c Config) *Worker {
-	return assemble(c, c.Store, func(worker string) beater {
+	w := assemble(c, c.Store, func(worker string) beater {
 		if c.LockByLease {
 			return c.Store.Line()
 		}
 		return c.Store.LineOf(worker).Share(c.Heartbeat / 8)
 	})
+	w.prefer, w.unprefer = c.Store.Prefer, c.Store.Unprefer
+	return w
 }
 
 func assemble(c Config, db backend, line func(worker string) beater) *Worker {
 	p := newProcess(c, db)
-	w := &Worker{process: p}
+	w := &Worker{process: p, prefer: func() {}, unprefer: func(context.Context) {}}
 	w.keys = newKeyring(p)
 	w.flights = newFlights(p, w.keys)
 	w.promotions = newPromotions(p)
@@ -73,6 +79,7 @@ func assemble(c Config, db backend, line func(worker string) beater) *Worker {
 func (w *Worker) Start() {
 	life, end := context.WithCancel(context.Background())
 	w.endLife = end
+	w.prefer()
 	w.lifelines.Go(func() { w.heartbeat.run(life) })
 	w.lifelines.Go(func() { newDeadlines(w.process, w.flights).run(life) })
 	w.lifelines.Go(func() { w.keys.run(life) })

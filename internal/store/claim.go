@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/step"
@@ -402,7 +401,7 @@ func MachineID(name string, version int) string { return fmt.Sprintf("%s/%d", na
 // does a row that cannot be read: see readApart.
 func (s *Store) Claim(ctx context.Context, p ClaimParams) (out Claimed, err error) {
 	apart := s.apart.claim.queue(p.Queue)
-	err = s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+	err = s.onConnection(ctx, func(conn *pgx.Conn) error {
 		pass := apart.ids()
 		p.pass, p.Plain = pass, p.Plain && !p.Gated && len(pass) == 0
 		pick := func(out *Claimed) entpgx.Stmt { return s.stmt(claimSQL, out.readPick, p.args()...) }
@@ -424,11 +423,11 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (out Claimed, err erro
 		if p.Gated {
 			claim = func(ctx context.Context, conn *pgx.Conn) (Claimed, error) { return s.claimPaid(ctx, conn, &p, pick) }
 		}
-		out, err = claim(ctx, conn.Conn())
+		out, err = claim(ctx, conn)
 		if !blames(err) || collided(err) || unknown(err) {
 			return err
 		}
-		out, err = s.claimApart(ctx, conn.Conn(), &p, pass)
+		out, err = s.claimApart(ctx, conn, &p, pass)
 		apart.add(out.Refused)
 		return err
 	})

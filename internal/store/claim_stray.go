@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/step"
@@ -104,8 +103,7 @@ func (s *Store) ClaimStrays(ctx context.Context, p ClaimParams, steps []StepKey)
 		names[i], versions[i], at[i] = k.Machine, int32(k.Version), k.Step //nolint:gosec // a version fits the column
 	}
 	p.After, p.Window = Place{}, p.Limit
-	err = s.db.Pool().AcquireFunc(ctx, func(pooled *pgxpool.Conn) error {
-		conn := pooled.Conn()
+	err = s.onConnection(ctx, func(conn *pgx.Conn) error {
 		var ids []int64
 		err := s.pipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{
 			s.stmt(straysSQL, readIDs(&ids), p.Queue, names, versions, at, p.Limit, apart.ids())})...)

@@ -49,7 +49,7 @@ func (s *Store) rounds() *Company {
 // schema is, the poll finds that out.
 func (s *Store) alone(ctx context.Context, reads []entpgx.Stmt) error {
 	if s.company == nil || s.outside.lasts() || !s.rendered.Load().distributed() || s.home.Load() != nil {
-		return s.transaction(ctx, fastLock, reads...)
+		return s.pollAlone(ctx, reads...)
 	}
 	var n node
 	err := s.transaction(ctx, fastLock, append(reads, s.here(&n))...)

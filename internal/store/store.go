@@ -54,6 +54,7 @@ type Store struct {
 	again   chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
 	// publishing has a turn for each step that may publish its progress at a time.
 	publishing chan struct{}
+	preferred  atomic.Pointer[preferred] // nil: there is none
 	// company has engines of this process on other schemas of the same server; nil: there are none.
 	company *Company
 	home    atomic.Pointer[Company] // of the node where a distributed schema is; nil: the store does not know
