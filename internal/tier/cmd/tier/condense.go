@@ -93,6 +93,9 @@ func (o *outcome) add(e event, said map[[2]string][]string, skips map[string]int
 		}
 		o.end(e, said[at], skips, to, verbose)
 		delete(said, at)
+		if e.Test == "" {
+			unended(e.Package, said, to)
+		}
 	}
 }
 
@@ -119,6 +122,27 @@ func (o *outcome) end(e event, output []string, skips map[string]int, to io.Writ
 	}
 	if e.Action == "fail" || verbose {
 		fmt.Fprint(to, strings.Join(output, ""))
+	}
+}
+
+// mostOfPanic is how many lines of a panic are written.
+const mostOfPanic = 100
+
+// unended writes why the tests of a package have not ended when the package has: a panic, e.g. that
+// the time was over, which names the tests that were running. go test reports that as output of
+// whichever test began last, which never passes nor fails.
+func unended(pkg string, said map[[2]string][]string, to io.Writer) {
+	for at, output := range said {
+		if at[0] != pkg {
+			continue
+		}
+		delete(said, at)
+		i := slices.IndexFunc(output, func(line string) bool {
+			return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
+		})
+		if i >= 0 {
+			fmt.Fprint(to, strings.Join(output[i:min(len(output), i+mostOfPanic)], ""))
+		}
 	}
 }
 

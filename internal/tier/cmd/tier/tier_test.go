@@ -59,6 +59,21 @@ func TestOutputIsCondensed(t *testing.T) {
 	require.Contains(t, printed.String(), "proof: 5 orders")
 }
 
+// The time of a package was over: its report names the tests that were running.
+func TestTestsThatHaveNotEndedAreNamed(t *testing.T) {
+	t.Parallel()
+	var printed bytes.Buffer
+	_, err := condense(strings.NewReader(`{"Action":"output","Package":"p","Test":"TestSlow","Output":"=== RUN   TestSlow\n"}
+{"Action":"output","Package":"p","Test":"TestNext/sub","Output":"=== RUN   TestNext/sub\n"}
+{"Action":"output","Package":"p","Test":"TestNext/sub","Output":"panic: test timed out after 7m0s\n"}
+{"Action":"output","Package":"p","Test":"TestNext/sub","Output":"\t\tTestSlow (7m0s)\n"}
+{"Action":"output","Package":"p","Output":"FAIL\tp\t420.0s\n"}
+{"Action":"fail","Package":"p","Elapsed":420}
+`), &printed, false)
+	require.NoError(t, err)
+	require.Equal(t, "FAIL\tp\t420.0s\npanic: test timed out after 7m0s\n\t\tTestSlow (7m0s)\n0 passed, 0 failed, 0 skipped\n", printed.String())
+}
+
 func TestStagesAreReported(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(t.TempDir(), "new", "log")
