@@ -69,24 +69,11 @@ func fleets(step time.Duration) func(context.Context, *bench) (*trial, error) {
 	return func(_ context.Context, b *bench) (*trial, error) {
 		t := &trial{notes: []string{"rates and costs are those of the steady part; what a connection's start costs on top is in start ms/conn, with the fork of its backend"}}
 		for _, n := range b.fleets {
-			f := b.fleet(n, step)
-			for _, s := range b.sides() {
-				t.contenders = append(t.contenders, contender{fleetName(s.name, n), func(ctx context.Context) (report.Sample, error) {
-					sample, without, err := b.drainFleet(ctx, s, f)
-					if without > 0 {
-						t.notes = append(t.notes, fmt.Sprintf("%s: when a steady part began, %d processes had ended no job", fleetName(s.name, n), without))
-					}
-					return sample, err
-				}})
-			}
 			rate, cpu := 1.2, 0.8
 			if n > large {
 				rate, cpu = 1, 1
 			}
-			at := strconv.Itoa(n) + "-"
-			t.checks = append(t.checks,
-				report.Check{Label: at + "rate", Of: fleetName("ours", n), Against: fleetName("river", n), By: report.Rate, AtLeast: rate, Limit: f.limit()},
-				report.Check{Label: at + "cpu", Of: fleetName("ours", n), Against: fleetName("river", n), By: report.Server, AtMost: cpu})
+			b.compete(t, b.fleet(n, fleetSlots, step), n, rate, cpu)
 		}
 		if first, last := b.fleets[0], b.fleets[len(b.fleets)-1]; first < last {
 			t.checks = append(t.checks, report.Check{Label: fmt.Sprintf("cpu-%d-of-%d", last, first),
@@ -96,22 +83,52 @@ func fleets(step time.Duration) func(context.Context, *bench) (*trial, error) {
 	}
 }
 
+// compete adds a fleet of each side to a trial, by the number that tells it from others, with the
+// least rate of River's and the most of its server CPU.
+func (b *bench) compete(t *trial, f fleet, n int, rate, cpu float64) {
+	for _, s := range b.sides() {
+		t.contenders = append(t.contenders, contender{fleetName(s.name, n), func(ctx context.Context) (report.Sample, error) {
+			sample, without, err := b.drainFleet(ctx, s, f)
+			if without > 0 {
+				t.notes = append(t.notes, fmt.Sprintf("%s: when a steady part began, %d processes had ended no job", fleetName(s.name, n), without))
+			}
+			return sample, err
+		}})
+	}
+	at := strconv.Itoa(n) + "-"
+	t.checks = append(t.checks,
+		report.Check{Label: at + "rate", Of: fleetName("ours", n), Against: fleetName("river", n), By: report.Rate, AtLeast: rate, Limit: f.limit()},
+		report.Check{Label: at + "cpu", Of: fleetName("ours", n), Against: fleetName("river", n), By: report.Server, AtMost: cpu})
+}
+
+// workerSizes are the numbers of slots that W1 measures.
+var workerSizes = []int{10, 50, 500}
+
+// workers is W1: single workers of several sizes drain a backlog of jobs that sleep for 2 ms.
+func workers(_ context.Context, b *bench) (*trial, error) {
+	t := &trial{notes: []string{"one process each, by its number of slots, with a pool of 4 connections"}}
+	for _, slots := range workerSizes {
+		b.compete(t, b.fleet(1, slots, 2*time.Millisecond), slots, 1.2, 0.8)
+	}
+	return t, nil
+}
+
 func fleetName(side string, processes int) string { return side + ", " + strconv.Itoa(processes) }
 
 // fleet is a number of workers and their backlog, in three parts.
 type fleet struct {
-	processes          int
+	processes, slots   int
 	step               time.Duration
 	warm, steady, rest int // jobs
 }
 
-func (b *bench) fleet(processes int, step time.Duration) fleet {
-	f := fleet{processes: processes, step: step, warm: warmJobs * fleetConns * processes, rest: restJobs * fleetSlots * processes}
+func (b *bench) fleet(processes, slots int, step time.Duration) fleet {
+	f := fleet{processes: processes, slots: slots, step: step, warm: warmJobs * fleetConns * processes, rest: restJobs * slots * processes}
 	f.steady = steadyJobs
 	if step > 0 {
-		f.steady = min(f.steady, int(steadySpan/step)*fleetSlots*processes)
+		f.steady = min(f.steady, int(steadySpan/step)*slots*processes)
 	}
-	f.steady = max(b.count(f.steady), steadyLeast*fleetSlots*processes)
+	f.steady = max(b.count(f.steady), steadyLeast*slots*processes)
 	return f
 }
 
@@ -120,7 +137,7 @@ func (f fleet) limit() float64 {
 	if f.step == 0 {
 		return 0
 	}
-	return slotsBusy * float64(f.processes*fleetSlots) / f.step.Seconds()
+	return slotsBusy * float64(f.processes*f.slots) / f.step.Seconds()
 }
 
 // side is a system whose workers have processes of their own.
@@ -159,7 +176,7 @@ func (b *bench) drainFleet(ctx context.Context, s side, f fleet) (sample report.
 	if err := errors.Join(b.lab.Checkpoint(ctx), s.fill(ctx, db, all)); err != nil {
 		return nil, 0, err
 	}
-	c, err := launchCrew(ctx, f.processes, workerFlags{system: s.name, url: db.URL, schemas: engine.DefaultSchema, concurrency: fleetSlots, conns: fleetConns, step: f.step})
+	c, err := launchCrew(ctx, f.processes, workerFlags{system: s.name, url: db.URL, schemas: engine.DefaultSchema, concurrency: f.slots, conns: fleetConns, step: f.step})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -35,6 +35,7 @@ var targets = []target{
 	{"P22-0", "fleets of small workers, jobs that do nothing", fleets(0)},
 	{"P22-2", "fleets of small workers, jobs of 2 ms", fleets(2 * time.Millisecond)},
 	{"P22-10", "fleets of small workers, jobs of 10 ms", fleets(10 * time.Millisecond)},
+	{"W1", "single workers by their slots, jobs of 2 ms", workers},
 	{"P23", "an idle fleet, ten queues a process", idleFleet},
 	{"G1", "a graph of nodes that wait for two, beside children that wait for none", graphs},
 	{"G2", "last needed end to joining step, by policy and at the barrier", joinLatency},
