@@ -415,7 +415,7 @@ func TestHealthWithoutAConnectionForHeartbeats(t *testing.T) {
 	limit(conns)
 	ended := 0
 	require.NoError(t, operator.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)) FROM pg_stat_activity a
-		WHERE a.usename = $1 AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'advisory')`, role).Scan(&ended))
+		WHERE a.usename = $1 AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'advisory' AND l.mode = 'ShareLock')`, role).Scan(&ended))
 	require.Equal(t, 1, ended, "the heartbeat's session has the worker's liveness lock")
 	steady.Eventually(t, func() bool { // an attempt that takes long shows its patience first
 		return strings.Contains(unready(t, e, engine.ReasonHeartbeat)[engine.ReasonHeartbeat], "there is no connection left for it")

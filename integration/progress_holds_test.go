@@ -37,7 +37,7 @@ var holds = []hold{
 
 	// The turn of a queue's claims: the server process of the claim that has it is stopped.
 	{name: "the turn of claims", slots: 3, begin: func(s *stage) {
-		s.within(`SELECT pg_advisory_xact_lock(hashtextextended('gendurable gendurable queue default', 0))`)
+		s.within(`SELECT pg_advisory_xact_lock(hashtextextended('gendurable turn gendurable default', 0))`)
 	}},
 
 	// Outcomes that cannot be committed.

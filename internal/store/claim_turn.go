@@ -24,8 +24,7 @@ WHERE pg_try_advisory_xact_lock(`+turnKey("$1::text", "$2::text")+`)
 LIMIT 1`)
 
 // turnKey renders the key of the lock that a claim of a queue has: 64 bits of a hash of schema and
-// queue, as livenessKey. schema and queue are SQL. The name of a worker is a UUID, so it is no
-// queue's name here.
+// queue, as livenessKey. schema and queue are SQL.
 func turnKey(schema, queue string) string {
-	return `hashtextextended('gendurable ' || ` + schema + ` || ' queue ' || ` + queue + `, 0)`
+	return `hashtextextended('gendurable turn ' || ` + schema + ` || ' ' || ` + queue + `, 0)`
 }

@@ -128,6 +128,9 @@ func (l *Line) open(ctx context.Context) (*pgx.Conn, error) {
 // dial connects, and takes the liveness lock of the line's worker.
 func (l *Line) dial(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := l.s.db.Dial(ctx)
+	if l.s.yields(err) {
+		conn, err = l.s.db.Dial(ctx)
+	}
 	if err != nil || l.worker == "" {
 		return conn, err
 	}

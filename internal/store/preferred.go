@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +27,7 @@ type preferred struct {
 	expires time.Time // of the connection
 	used    time.Time // when the last turn ended
 	closed  bool
+	doomed  atomic.Bool // the end of the turn closes the connection
 
 	without absence // while it lasts, all callers use the pool
 }
@@ -95,11 +97,18 @@ func (s *Store) pollAlone(ctx context.Context, reads ...entpgx.Stmt) error {
 }
 
 // prefers begins a turn at the preferred connection, or returns nil. It waits for its turn until
-// late; nil: not at all. If the pool has no connection, it makes one, or fails: so a host that has
-// closed the pool ends the claims.
+// late; nil: not at all.
+//
+// If all connections of the pool are in use, claims and polls have to wait for one, as outcomes do:
+// a process that cannot commit should leave rows to others, and health goes by the polls. If the
+// pool has no connection, it makes one, or fails: so a host that has closed the pool ends the
+// claims.
 func (s *Store) prefers(ctx context.Context, late <-chan time.Time) *preferred {
 	p := s.preferred.Load()
-	if p == nil || p.without.lasts() || s.db.Pool().Stat().TotalConns() == 0 {
+	if p == nil || p.without.lasts() {
+		return nil
+	}
+	if stat := s.db.Pool().Stat(); stat.TotalConns() == 0 || stat.AcquiredConns() >= stat.MaxConns() {
 		return nil
 	}
 	select {
@@ -152,10 +161,33 @@ func (p *preferred) open(ctx context.Context, s *Store) bool {
 
 // give ends a turn.
 func (p *preferred) give() {
-	if p.used = time.Now(); p.used.After(p.expires) {
+	if p.used = time.Now(); p.doomed.Swap(false) || p.used.After(p.expires) {
 		p.close()
 	}
 	<-p.turn
+}
+
+// yields closes the preferred connection for a while if another one of this process failed for want
+// of connections, and reports whether it has: then the other may try again. A heartbeat must not
+// miss a connection because claims have one, and neither must outcomes.
+func (s *Store) yields(err error) bool {
+	p := s.preferred.Load()
+	if p == nil || !hasCode(err, codeTooMany) {
+		return false
+	}
+	if !p.without.lasts() {
+		p.without.begin()
+	}
+	select {
+	case p.turn <- struct{}{}:
+	default:
+		p.doomed.Store(true)
+		return false
+	}
+	defer func() { <-p.turn }()
+	had := p.conn != nil
+	p.close()
+	return had
 }
 
 func (p *preferred) close() {

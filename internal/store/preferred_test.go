@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -164,6 +165,41 @@ func TestClaimsWithoutAPreferredConnection(t *testing.T) {
 			require.True(t, b.inPool(seen.newest()))
 		}
 	})
+	t.Run("none for others", func(t *testing.T) {
+		b := newBench(t)
+		role := "limited_" + strings.ReplaceAll(uuid.NewString(), "-", "_")
+		b.exec(`CREATE ROLE ` + role + ` LOGIN PASSWORD 'app' CONNECTION LIMIT 2 IN ROLE ` + b.pool.Config().ConnConfig.User)
+		t.Cleanup(func() {
+			_, err := b.pool.Exec(context.WithoutCancel(t.Context()), `DROP ROLE `+role)
+			require.NoError(t, err)
+		})
+		few := b.beside(func(c *pgxpool.Config) {
+			c.ConnConfig.User, c.ConnConfig.Password = role, "app"
+			c.MaxConns = 2
+		})
+		few.exec(`SELECT 1`)
+		few.Prefer()
+		sessions := func() int { return b.number(`SELECT count(*) FROM pg_stat_activity WHERE usename = $1`, role) }
+
+		// The heartbeat needs the connection.
+		few.poll()
+		require.Equal(t, 2, sessions())
+		line := few.Line()
+		require.NoError(t, line.Check(t.Context()))
+		few.poll()
+		require.Equal(t, 2, sessions(), "without it")
+		require.NoError(t, line.Close(t.Context()))
+		few.Unprefer(t.Context())
+		steady.Eventually(t, func() bool { return sessions() == 1 })
+
+		// So does the second outcome.
+		few.Prefer()
+		few.poll()
+		few.begin()
+		_, err := few.Now(t.Context())
+		require.NoError(t, err)
+		few.Unprefer(t.Context())
+	})
 	t.Run("hooks", func(t *testing.T) {
 		acquired := 0
 		b, _ := preferring(t, func(c *pgxpool.Config) {
@@ -172,6 +208,15 @@ func TestClaimsWithoutAPreferredConnection(t *testing.T) {
 		before := acquired
 		b.poll()
 		require.Greater(t, acquired, before, "a host may set what its triggers ask for")
+	})
+	t.Run("a full pool", func(t *testing.T) {
+		b, _ := preferring(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+		b.poll()
+		b.begin()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := b.Poll(ctx, []string{"default"}, []string{"m/1"}, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "outcomes would not be committed either")
 	})
 	t.Run("closed", func(t *testing.T) {
 		b, _ := preferring(t)

@@ -243,7 +243,11 @@ func (s *Store) placed(ctx context.Context, err error, ask asking) error {
 
 // pipeline is [entpgx.Driver.Pipeline].
 func (s *Store) pipeline(ctx context.Context, stmts ...entpgx.Stmt) error {
-	return s.placed(ctx, s.db.Pipeline(ctx, stmts...), s.db.Pipeline)
+	err := s.db.Pipeline(ctx, stmts...)
+	if s.yields(err) {
+		err = s.db.Pipeline(ctx, stmts...)
+	}
+	return s.placed(ctx, err, s.db.Pipeline)
 }
 
 // pipelineOn is [entpgx.Driver.PipelineOn]. What it has to find out then, it asks on the same
