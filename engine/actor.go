@@ -82,7 +82,7 @@ func (a *Admin) by(ctx context.Context, verb Verb, options []VerbOption) (store.
 	for _, option := range options {
 		option(o)
 	}
-	if o.Descendants || o.Seen != nil || o.times > 0 || o.visit != nil || o.change != nil || o.to != nil || o.NewKeys {
+	if o.Descendants || o.Seen != nil || o.times > 0 || o.within != nil || o.visit != nil || o.change != nil || o.to != nil || o.NewKeys {
 		return store.By{}, &VerbError{verb, "options", errors.New("only Actor and Reason")}
 	}
 	err := o.asked(ctx, verb)

@@ -61,6 +61,7 @@ type order struct {
 	seen  fsm.ID // of Order.Seen
 	times int    // that were given
 
+	within *Bounds                // of Within
 	watch  func(Applied)          // of Watching
 	visit  *int64                 // of AtVisit
 	change *fsm.Change            // of Edit and Rewind
@@ -86,6 +87,15 @@ func At(t time.Time) VerbOption {
 		o.At = t
 		o.times++
 	}
+}
+
+// Within is an option of all verbs on one instance: the verb stays within these bounds. Of an
+// instance that lies outside it returns ErrNotFound. If it would also change instances that lie
+// outside, such as the nodes of a graph whose root is cancelled, it changes nothing, and returns an
+// [ErrOutside] within a *[ConflictError]. A plan has the bounds of its filter instead: see
+// [fsm.Filter].
+func Within(b Bounds) VerbOption {
+	return func(o *order) { o.within = &b }
 }
 
 // IfUnchanged is an option of all verbs but [Plan.Apply]'s. The verb applies only if the
@@ -195,6 +205,9 @@ func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, options []Verb
 	}
 	if address.Key != "" {
 		row, err := a.engine.get(ctx, address)
+		if err == nil {
+			err = o.sees(row)
+		}
 		if err != nil {
 			return Changed{}, err
 		}
@@ -224,7 +237,7 @@ func (a *Admin) told(verb Verb, id fsm.ID, done store.Operated) (Changed, error)
 		return out, nil
 	}
 	switch r := done.Refused[0]; {
-	case errors.Is(r.Why, store.ErrGone):
+	case errors.Is(r.Why, store.ErrGone), errors.Is(r.Why, store.ErrHidden): // one answer for both
 		return Changed{}, fmt.Errorf("%w: instance %d", ErrNotFound, id)
 	case errors.Is(r.Why, store.ErrMoved):
 		return Changed{}, fmt.Errorf("%w: instance %d: %w", ErrNotFound, id, r.Why)
@@ -234,6 +247,14 @@ func (a *Admin) told(verb Verb, id fsm.ID, done store.Operated) (Changed, error)
 		out.Was, out.Is = fsm.Status(r.Status), fsm.Status(r.Status)
 		return out, nil
 	}
+}
+
+// sees returns ErrNotFound of an instance that lies outside of the bounds of an order.
+func (o *order) sees(row fsm.RawInstance) error {
+	if o.within != nil && !o.within.Cover(row.Queue, row.Machine, row.Labels) {
+		return fmt.Errorf("%w: instance %d", ErrNotFound, row.ID)
+	}
+	return nil
 }
 
 // orderOf returns the order of a verb for one instance, and where that is.
@@ -250,8 +271,8 @@ func orderOf(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption)
 	return o, address, nil
 }
 
-func newOrder(ctx context.Context, verb Verb, options []VerbOption) (*order, error) {
-	o := &order{}
+func newOrder(ctx context.Context, verb Verb, options []VerbOption) (o *order, err error) {
+	o = &order{}
 	for _, option := range options {
 		option(o)
 	}
@@ -259,6 +280,12 @@ func newOrder(ctx context.Context, verb Verb, options []VerbOption) (*order, err
 		return nil, err
 	}
 	o.Verb, o.Mark, o.Most = store.Verb(verb), uuid.NewString(), MaxFamily
+	if o.within != nil {
+		if o.Filter.Within, err = bounds("Within", *o.within); err != nil {
+			bad, _ := errors.AsType[*QueryError](err)
+			return nil, &VerbError{verb, bad.Field, bad.Err}
+		}
+	}
 	if o.Descendants && verb != VerbCancel {
 		return nil, &VerbError{verb, "Descendants", errors.New("only of Cancel")}
 	}
@@ -302,6 +329,9 @@ func (a *Admin) operate(ctx context.Context, ids []int64, o *order) (store.Opera
 	e := a.engine
 	done, err := e.store.Operate(ctx, ids, &o.Order)
 	if occupied, ok := errors.AsType[*store.OccupiedError](err); ok {
+		if !o.Filter.Within.IsZero() { // it may lie outside
+			occupied.Occupant = 0
+		}
 		return done, &DuplicateError{Key: fsm.Key(occupied.Key), Occupant: fsm.ID(occupied.Occupant)}
 	}
 	if family, ok := errors.AsType[*store.TooManyError](err); ok && o.Verb == store.Restart {

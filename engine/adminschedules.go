@@ -46,6 +46,9 @@ type StoredSchedule struct {
 type ScheduleQuery struct {
 	Limit int    // of one page: 1 to fsm.MaxLimit; 0: fsm.DefaultLimit
 	After string // SchedulePage.Next of the page before, or any name; "": from the beginning
+	// Within leaves out schedules that insert instances outside of these bounds. A schedule's labels
+	// are those that it gives to its instances.
+	Within Bounds
 }
 
 // SchedulePage is one part of the list of schedules.
@@ -69,9 +72,13 @@ func (a *Admin) Schedules(ctx context.Context, q ScheduleQuery) (page SchedulePa
 			return SchedulePage{}, badQuery("After", "%w", err)
 		}
 	}
+	within, err := bounds("Within", q.Within)
+	if err != nil {
+		return SchedulePage{}, err
+	}
 	var rows []*ent.Schedule
 	err = a.engine.patiently(ctx, task{doing: "list schedules"}, func() error {
-		rows, err = a.engine.reads.Schedules(ctx, q.After, limit+1)
+		rows, err = a.engine.reads.Schedules(ctx, q.After, within, limit+1)
 		return err
 	})
 	if err != nil {

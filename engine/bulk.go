@@ -108,6 +108,9 @@ func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (applied Applie
 	if o.Seen != nil {
 		return Applied{}, &VerbError{p.Verb, "IfUnchanged", errors.New("is about one instance")}
 	}
+	if o.within != nil {
+		return Applied{}, &VerbError{p.Verb, "Within", errors.New("a plan has the bounds of its Filter")}
+	}
 	o.Filter = p.filter
 	size := bulkBatch
 	if o.Descendants || o.Verb == store.Restart {
@@ -203,5 +206,11 @@ func (b *bulk) count(done store.Operated) {
 			b.applied.Descendants++
 		}
 	}
-	b.applied.Skipped += int64(len(done.Refused))
+	for _, r := range done.Refused {
+		if errors.Is(r.Why, store.ErrOutside) { // nothing has changed about it
+			b.failed(fsm.ID(r.ID), r.Why)
+			continue
+		}
+		b.applied.Skipped++
+	}
 }

@@ -71,6 +71,9 @@ func (a *Admin) edit(ctx context.Context, t fsm.Target, verb Verb, options []Ver
 		return Changed{}, err
 	}
 	row, err := a.engine.get(ctx, address)
+	if err == nil {
+		err = o.sees(row)
+	}
 	if err != nil {
 		return Changed{}, err
 	}

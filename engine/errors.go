@@ -42,6 +42,10 @@ var (
 	// join of nodes that have failed; an instance that works for a node that has failed. A Restart of
 	// the last one is refused, too: restart the node.
 	ErrUseRestart = store.ErrUseRestart
+	// ErrOutside is returned by the verbs of [Admin], within a *[ConflictError], when a verb that is
+	// bound ([Within], or Within of a [Filter]) would also change instances outside of its bounds.
+	// Nothing was changed.
+	ErrOutside = store.ErrOutside
 	// ErrLive is returned by [Tx.RequireEnded], as a *[LiveError], when an instance has not ended, and
 	// so by the delete of an entity that a machine drives.
 	ErrLive = errors.New("gendurable: instance is live")
@@ -72,10 +76,13 @@ var (
 // instance that Retry was to make run. It is an [ErrDuplicate].
 type DuplicateError struct {
 	Key      fsm.Key
-	Occupant fsm.ID // the instance that has the key
+	Occupant fsm.ID // the instance that has the key; 0: not told, since the verb was bound
 }
 
 func (e *DuplicateError) Error() string {
+	if e.Occupant == 0 {
+		return fmt.Sprintf("%v: %.80q by another instance", ErrDuplicate, string(e.Key))
+	}
 	return fmt.Sprintf("%v: %.80q by instance %d", ErrDuplicate, string(e.Key), e.Occupant)
 }
 

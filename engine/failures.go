@@ -23,6 +23,7 @@ type FailuresOptions struct {
 	Queue   string    // only of this queue; "": of all
 	Since   time.Time // only of instances that ended at this time or later; zero: any
 	Limit   int       // groups: 1 to fsm.MaxLimit; 0: fsm.DefaultLimit
+	Within  Bounds    // only of instances within these; others are not counted as looked at either
 }
 
 // Failures are the newest failures in groups, the most frequent first.
@@ -60,6 +61,9 @@ func (e *Engine) Failures(ctx context.Context, o FailuresOptions) (out Failures,
 	if _, _, err := criteria(&fsm.Filter{Machine: o.Machine, Queue: o.Queue}); err != nil {
 		return Failures{}, err
 	}
+	if f.Within, err = bounds("Within", o.Within); err != nil {
+		return Failures{}, err
+	}
 	if f.Since, err = instant("Since", o.Since); err != nil {
 		return Failures{}, err
 	}
@@ -78,7 +82,7 @@ func (e *Engine) Failures(ctx context.Context, o FailuresOptions) (out Failures,
 		return Failures{}, err
 	}
 	out = Failures{Groups: make([]FailureGroup, len(found.Groups)), Looked: found.Looked, Since: fieldOf(found.Since).UTC(),
-		More: found.Looked >= MaxFailures}
+		More: found.More}
 	for i, g := range found.Groups {
 		out.Groups[i] = FailureGroup{Machine: g.Machine, Version: int(g.Version), Step: g.Step, Queue: g.Queue, Failure: fsm.Failure(g.Failure),
 			Error: g.Error, Count: g.Count, First: g.First.UTC(), Last: g.Last.UTC(), Newest: fsm.ID(g.Newest)}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -18,6 +19,9 @@ import (
 
 // Filter selects instances: for [Engine.List] and [Admin.Bulk].
 type Filter = fsm.Filter
+
+// Bounds are the part of all instances within which a read or a verb stays.
+type Bounds = fsm.Bounds
 
 // Where returns the predicates of a filter, for queries through [Engine.Ent] and
 // [Engine.HasInstance]. Filter.All makes no difference: the zero Filter has no predicates, and so
@@ -90,8 +94,37 @@ func criteria(f *Filter) (c store.Filter, some bool, err error) {
 	if c.Labels, err = labels(f.Labels); err != nil {
 		return c, false, err
 	}
-	return c, !reflect.DeepEqual(c, store.Filter{}), nil
+	some = !reflect.DeepEqual(c, store.Filter{})
+	c.Within, err = bounds("Within", f.Within)
+	return c, some, err
 }
+
+// bounds checks Bounds. Equal ones have one form, however they were written.
+func bounds(field string, b Bounds) (out store.Bounds, err error) {
+	for _, list := range []struct {
+		name string
+		of   []string
+		into *[]string
+	}{{"Queues", b.Queues, &out.Queues}, {"Machines", b.Machines, &out.Machines}} {
+		for i, name := range list.of {
+			if err := checkName(name, fsm.MaxNameBytes); err != nil {
+				return out, badQuery(fmt.Sprintf("%s.%s[%d]", field, list.name, i), "%w", err)
+			}
+		}
+		if len(list.of) > MaxBounds {
+			return out, badQuery(field+"."+list.name, "%d of them, at most %d", len(list.of), MaxBounds)
+		}
+		*list.into = set(list.of)
+	}
+	out.Labels, err = labels(b.Labels)
+	if bad, ok := errors.AsType[*QueryError](err); ok {
+		err = badQuery(field+"."+bad.Field, "%w", bad.Err)
+	}
+	return out, err
+}
+
+// MaxBounds is how many queues, and how many machines, [Bounds] may name.
+const MaxBounds = 1000
 
 // listed returns names as text.
 func listed[T ~string](names []T) string {

@@ -30,6 +30,7 @@ type Filter struct {
 	InsertedAfter  time.Time         // at this time or later; zero: any
 	InsertedBefore time.Time         // before this time; zero: any
 	All            bool              // a bulk verb without any other criterion selects every instance
+	Within         Bounds            // nothing outside of these is selected; they are no criterion of a bulk verb
 }
 
 // The default and the bound of Query.Limit.

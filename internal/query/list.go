@@ -60,6 +60,9 @@ func (r *Reader) List(ctx context.Context, p ListParams) (out Listed, err error)
 		out.Next = new(int64(out.Instances[last].ID))
 		if !*edge {
 			out.Instances = out.Instances[:last]
+			if !p.Filter.Within.IsZero() {
+				out.Next = new(p.blurred(*out.Next, out.Instances))
+			}
 		}
 	}
 	out.cut(p.Limit)
@@ -94,6 +97,29 @@ func (p *ListParams) span() span {
 		out.after = math.MinInt64
 	}
 	return out
+}
+
+// blurBy is how many ids one cursor of a list within bounds may stand for.
+const blurBy = 1 << 10
+
+// blurred returns where the page behind this one begins, for a list within bounds. The last row
+// that the page has visited may lie outside, and a cursor would tell its id. So the place is moved
+// back, over rows of which none is on this page: the next page visits them again. It is never moved
+// over half of what a page visits, or pages would not get on.
+func (p *ListParams) blurred(edge int64, shown []fsm.RawInstance) int64 {
+	by := int64(max(1, min(blurBy, p.Visit/2))) //nolint:mnd // half of them
+	if p.OldestFirst {
+		edge -= ((edge % by) + by) % by
+		for i := range shown {
+			edge = max(edge, int64(shown[i].ID))
+		}
+		return edge
+	}
+	edge += (by - ((edge%by)+by)%by) % by
+	for i := range shown {
+		edge = min(edge, int64(shown[i].ID))
+	}
+	return edge
 }
 
 // cut removes the instance over the limit.

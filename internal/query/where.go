@@ -1,6 +1,8 @@
 package query
 
 import (
+	"cmp"
+
 	"entgo.io/ent/dialect/sql"
 
 	"github.com/gendurable/gendurable/ent/instance"
@@ -30,6 +32,20 @@ func Where(f *store.Filter) (all []predicate.Instance) {
 	add(!f.InsertedAfter.IsZero(), func() predicate.Instance { return instance.InsertedAtGTE(f.InsertedAfter) })
 	add(!f.InsertedBefore.IsZero(), func() predicate.Instance { return instance.InsertedAtLT(f.InsertedBefore) })
 	add(f.ErrorText != "", func() predicate.Instance { return errorHas(f.ErrorText) })
+	return append(all, within(f.Within)...)
+}
+
+// within returns the predicates of bounds, which every other criterion is added to.
+func within(b store.Bounds) (all []predicate.Instance) {
+	if b.Queues != nil {
+		all = append(all, instance.QueueIn(b.Queues...))
+	}
+	if b.Machines != nil {
+		all = append(all, instance.MachineIn(b.Machines...))
+	}
+	if b.Labels != "" {
+		all = append(all, instance.LabelsContain(own[map[string]string]([]byte(b.Labels))))
+	}
 	return all
 }
 
@@ -78,8 +94,11 @@ func indexed(f *store.Filter) predicate.Instance {
 		return instance.CorrelationGuard(f.Key)
 	case f.Parent != 0:
 		return instance.ParentID(fsm.ID(f.Parent))
-	case f.Labels != "":
-		return instance.LabelsContain(own[map[string]string]([]byte(f.Labels)))
+	case f.Labels != "" && f.Within.Labels != "": // the index has both
+		return instance.And(instance.LabelsContain(own[map[string]string]([]byte(f.Labels))),
+			instance.LabelsContain(own[map[string]string]([]byte(f.Within.Labels))))
+	case f.Labels != "" || f.Within.Labels != "":
+		return instance.LabelsContain(own[map[string]string]([]byte(cmp.Or(f.Labels, f.Within.Labels))))
 	case len(f.Statuses) == 1 && f.Statuses[0] == string(fsm.StatusExecuting):
 		return executing
 	}

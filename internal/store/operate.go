@@ -99,6 +99,9 @@ type Refusal struct {
 
 // unmeant reports whether the instance fails a condition of the caller. One that is gone has no
 // descendants, which may still be those of others.
+//
+// An instance that lies outside of the bounds, or reaches
+// there, keeps the whole order from being carried out.
 func (r Refusal) unmeant() bool { return !errors.Is(r.Why, ErrApplies) && !errors.Is(r.Why, ErrGone) }
 
 // These errors are the values of Refusal.Why.
@@ -201,6 +204,8 @@ type operated struct {
 	node, first  bool   // it is a node of a graph, and at its first visit
 	root, piece  bool   // it has failed: at a join of nodes that are not done; beneath a node that has failed
 	facts        string // for the audit
+	hidden       bool   // it lies outside of the bounds of the order
+	reaches      bool   // the order would change others that do
 }
 
 var (
@@ -250,6 +255,9 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 	} else {
 		err = send(s.lockOperated(asked, o, found))
 	}
+	if err == nil {
+		err = s.bound(send, asked, o, found)
+	}
 	if err != nil {
 		return err
 	}
@@ -262,7 +270,7 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 			todo = append(todo, row)
 		case wanted:
 			refusal := Refusal{ID: id, Why: why}
-			if row != nil {
+			if row != nil && !row.hidden {
 				refusal.Status = row.status
 			}
 			out.Refused = append(out.Refused, refusal)
@@ -332,12 +340,16 @@ func (o *Order) refuses(r *operated, asked bool) error {
 	switch {
 	case r == nil:
 		return ErrGone
+	case asked && r.hidden:
+		return ErrHidden
 	case asked && !r.holds:
 		return ErrMoved
 	case asked && !r.still:
 		return ErrChanged
 	case asked && !r.fits:
 		return ErrUnmatched
+	case asked && r.reaches:
+		return ErrOutside
 	case !r.can:
 		return ErrApplies
 	case r.node && (o.Verb == Rewind && (r.first || r.status == "failed") || o.NewKeys && r.first):

@@ -123,6 +123,16 @@ func (s *Store) restart(send send, asked []int64, o *Order, out *Operated) error
 	if err := send(s.lockOperated([]int64{first}, o, found)); err != nil {
 		return err
 	}
+	if target != nil { // before a refusal tells of the parent
+		own := map[int64]*operated{id: {}}
+		if err := s.bound(send, []int64{id}, o, own); err != nil {
+			return err
+		}
+		if own[id].hidden {
+			out.Refused = []Refusal{{ID: id, Why: ErrHidden}}
+			return nil
+		}
+	}
 	refuse := func(why error) error {
 		out.Refused = []Refusal{{ID: id, Why: why}}
 		if target != nil {
@@ -158,6 +168,12 @@ func (s *Store) restart(send send, asked []int64, o *Order, out *Operated) error
 		}
 		if why := o.restarts(found[id]); why != nil {
 			return refuse(why)
+		}
+		if err := s.bound(send, r.ids(), o, found); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(r.ids(), func(id int64) bool { return found[id].hidden }) {
+			return refuse(ErrOutside)
 		}
 		return s.rerun(send, r, id, found, o, out)
 	}

@@ -362,6 +362,25 @@ var measures = []measured{
 		require.NoError(e.t, err)
 		return int(got.Looked)
 	}, nil},
+	{"group failures within bounds", planRows, 6, "gen_durable_finished", func(e explained, _ any) int {
+		got, err := e.Failures(e.t.Context(), &store.FailureFilter{Most: planRows, Limit: 10, Within: store.Bounds{Queues: []string{"nobody's"}, Labels: `{"a":"b"}`}})
+		require.NoError(e.t, err)
+		require.Zero(e.t, got.Looked)
+		return planRows
+	}, nil},
+	{"cancel within bounds", 20, 60, "gen_durable_parent gen_durable_pkey", func(e explained, parent any) int {
+		got, err := e.Operate(e.t.Context(), []int64{parent.(int64)}, &store.Order{Verb: store.Cancel, Mark: newMark(), Most: 1000, Descendants: true,
+			Filter: store.Filter{Within: store.Bounds{Queues: []string{"nobody's", "default"}}}})
+		require.NoError(e.t, err)
+		require.Len(e.t, got.Changed, 20)
+		return 20
+	}, func(e explained) any {
+		parent := e.joiner(19)
+		for range 19 {
+			e.row("parent_id, parent_round", "$1, 7", parent)
+		}
+		return parent
+	}},
 	{"rates", planRows, 10, "gen_durable_pkey gen_durable_finished", func(e explained, _ any) int {
 		_, err := e.Rates(e.t.Context(), &store.RateFilter{Past: time.Hour, Bin: time.Minute, Most: planRows})
 		require.NoError(e.t, err)
@@ -401,6 +420,9 @@ var measures = []measured{
 		return planRows
 	}, nil},
 	{"list by a rare label", 10, 40, "gen_durable_labels", listMeasured(store.Filter{Labels: `{"order":"7"}`}, false), nil},
+	{"list within the bounds of a label", 10, 40, "gen_durable_labels", listMeasured(store.Filter{Within: store.Bounds{Labels: `{"order":"7"}`}}, false), nil},
+	{"list by a label within the bounds of another", 10, 60, "gen_durable_labels",
+		listMeasured(store.Filter{Labels: `{"order":"7"}`, Within: store.Bounds{Labels: `{"tenant":"big"}`}}, true), nil},
 	{"list by a common label", 0, 2 * listVisits, "gen_durable_labels gen_durable_pkey",
 		listMeasured(store.Filter{Labels: `{"tenant":"big"}`}, false), nil},
 	{"list by two labels", 10, 60, "gen_durable_labels", listMeasured(store.Filter{Labels: `{"order":"7","tenant":"big"}`}, true), nil},

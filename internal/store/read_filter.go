@@ -19,7 +19,17 @@ type Filter struct {
 	InsertedAfter  time.Time // inclusive
 	InsertedBefore time.Time // exclusive
 	ErrorText      string    // a part of the last error, in upper or lower case
+	Within         Bounds    // not in filterText: boundsSQL looks at them
 }
+
+// Bounds are the instances that a caller may see and change. The zero Bounds are all.
+type Bounds struct {
+	Queues, Machines []string // one of these; nil: any
+	Labels           string   // a JSON object that the instance's labels contain; "": any
+}
+
+// IsZero reports whether the bounds are all instances.
+func (b Bounds) IsZero() bool { return b.Queues == nil && b.Machines == nil && b.Labels == "" }
 
 // filterText is the condition of a Filter, and appliesText the condition of a verb, for a statement
 // that locks: its text is static. Package query has the same criteria as predicates of ent;

@@ -219,6 +219,14 @@ var roundTrips = []trip{
 	{"skip nodes", 3, func(b bench, n int) any { return b.toSkip(n) }, skipOnce},
 	{"skip no nodes", 2, func(bench, int) any { return 0 }, skipOnce},
 	{"restart of a graph", 13, func(b bench, n int) any { return b.brokenGraph(n) }, restartRoot},
+	{"cancel within bounds", 4, func(b bench, n int) any { return b.joiner(n) }, func(b bench, id any) error {
+		got, err := b.Operate(b.t.Context(), []int64{id.(int64)}, &store.Order{Verb: store.Cancel, Mark: newMark(), Most: 1000,
+			Filter: store.Filter{Within: store.Bounds{Queues: []string{"default"}}}})
+		if err == nil && len(got.Changed) != 1 {
+			return fmt.Errorf("refused: %v", got.Refused)
+		}
+		return err
+	}},
 	{"restart of a graph that has ended", 15, func(b bench, n int) any {
 		root := b.brokenGraph(n)
 		b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'error', finished_at = now() WHERE id = $1`, root)
