@@ -4,9 +4,11 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/predicate"
 	"github.com/gendurable/gendurable/fsm"
 )
 
@@ -37,24 +39,56 @@ type Access struct {
 	// Actor is the name under which the audit records the changes of this request, of at most
 	// engine.MaxActorBytes. Empty: the audit names the program.
 	Actor string
-	// Queues and Machines restrict what the sender sees and changes to instances of these; empty:
-	// no restriction. Pages leave out what cannot be told apart by queue or machine, such as the
-	// list of workers, if there is a restriction.
-	Queues   []string
-	Machines []string
+	// Within bounds what the sender sees and changes to some queues, machines or labels. The zero
+	// Bounds do not bound. They are a predicate of every read, and a condition of every verb: instances
+	// outside do not exist for the sender. A verb that would also change instances outside,
+	// such as the nodes of a graph whose root it cancels, is refused whole. Pages leave out what
+	// cannot be told apart so, such as the list of workers.
+	Within engine.Bounds
 }
 
-// everywhere reports whether the access has no restriction.
-func (a Access) everywhere() bool { return len(a.Queues) == 0 && len(a.Machines) == 0 }
+// everywhere reports whether the access has no bounds.
+func (a Access) everywhere() bool { return a.Within.IsZero() }
 
-// sees reports whether the access covers a queue and a machine. An empty name stands for any.
-func (a Access) sees(queue, machine string) bool {
-	return (len(a.Queues) == 0 || slices.Contains(a.Queues, queue)) &&
-		(len(a.Machines) == 0 || slices.Contains(a.Machines, machine))
+// sees reports whether the access covers what is known by its queue and machine alone, such as a
+// count or a limit. An empty name stands for any. Access that is bound to labels covers nothing of
+// this: it is of instances with all labels.
+func (a Access) sees(queue, machine string) bool { return a.Within.Cover(queue, machine, nil) }
+
+// byQueue reports whether the access covers all of some queues, or of all: no bounds are of
+// machines or labels.
+func (a Access) byQueue() bool { return len(a.Within.Machines) == 0 && len(a.Within.Labels) == 0 }
+
+// within returns the predicates that select what the access of ctx covers.
+func within(ctx context.Context) ([]predicate.Instance, error) {
+	return engine.Where(engine.Filter{Within: accessOf(ctx).Within})
 }
 
-// holds reports whether the access covers everything that a filter can select.
-func (a Access) holds(f fsm.Filter) bool { return a.sees(f.Queue, f.Machine) }
+// covered returns which of the instances, at one place, the access of ctx covers; nil, if the access
+// has no bounds, stands for all.
+func (s *server) covered(ctx context.Context, at *site, ids []fsm.ID) (covered, error) {
+	if accessOf(ctx).everywhere() {
+		return nil, nil
+	}
+	found := covered{}
+	if len(ids) == 0 {
+		return found, nil
+	}
+	which, err := within(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ids, err = turned(ctx, at.turns.light, at.engine.Ent().Instance.Query().Where(append(which, instance.IDIn(ids...))...).IDs)
+	for _, id := range ids {
+		found[id] = true
+	}
+	return found, err
+}
+
+// covered are instances that an access covers; nil: all.
+type covered map[fsm.ID]bool
+
+func (c covered) has(id fsm.ID) bool { return c == nil || c[id] }
 
 type accessKey struct{}
 

@@ -75,7 +75,7 @@ var apiKinds = map[int]string{
 const apiRoot = "/api/"
 
 // serveAPI registers the routes.
-func (s *server) serveAPI(mux *http.ServeMux) {
+func (s *server) serveAPI(mux table) {
 	for _, route := range apiRoutes() {
 		mux.HandleFunc(route.method+" "+route.path, s.answerAPI(route))
 	}

@@ -41,8 +41,13 @@ func (s *server) apiInsertOne(r *http.Request, in *apiInsert) (out apiInserted, 
 	if in.Queue == "" {
 		in.Queue = "default"
 	}
-	if !accessOf(ctx).sees(in.Queue, in.Machine) {
-		return out, &misuse{http.StatusForbidden, "Your access does not cover this queue and machine.", "Nothing was inserted."}
+	switch access := accessOf(ctx); {
+	case !access.Within.Cover(in.Queue, in.Machine, in.Labels):
+		return out, &misuse{http.StatusForbidden, "Your access does not cover this queue, this machine and these labels.", "Nothing was inserted."}
+	case !access.everywhere() && (in.Key != "" || in.PartitionKey != ""):
+		// Keys are of all: this one would tell whether another instance has it, take signals that are kept
+		// for it, or keep others in line.
+		return out, &misuse{http.StatusForbidden, "Your access is bound, and keys are shared with what it does not cover.", "Nothing was inserted. Insert it without a key and a partition key."}
 	}
 	stored, err := s.definitions(ctx)
 	if err != nil {
@@ -69,7 +74,7 @@ func (s *server) apiInsertOne(r *http.Request, in *apiInsert) (out apiInserted, 
 	if !in.At.IsZero() {
 		spec = spec.At(in.At)
 	}
-	done, err := within(ctx, s.turns.verbs, func(ctx context.Context) (engine.Inserted, error) { return s.insert(ctx, spec) })
+	done, err := turned(ctx, s.turns.verbs, func(ctx context.Context) (engine.Inserted, error) { return s.insert(ctx, spec) })
 	s.shared.forget()
 	if wrong, ok := errors.AsType[*engine.InsertError](err); ok && !errors.Is(err, engine.ErrTooLarge) {
 		return out, &fieldError{wrong.Field, wrong.Err}

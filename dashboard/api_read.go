@@ -179,7 +179,7 @@ func (s *server) apiMachine(r *http.Request) (out apiMachine, err error) {
 
 func (s *server) apiInstances(r *http.Request) (out apiPage, err error) {
 	form := r.URL.Query()
-	f, err := filterOf(form, time.Now().Truncate(s.Refresh))
+	f, err := s.filter(r.Context(), form, time.Now().Truncate(s.Refresh))
 	if err != nil {
 		return out, err
 	}

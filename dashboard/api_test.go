@@ -339,13 +339,14 @@ func TestAPIAccess(t *testing.T) {
 	require.NotContains(t, text, "4111x1")
 	c.refuses("pause", path+"/pause", object{}, http.StatusForbidden, "forbidden", "")
 
-	access = dashboard.Access{Level: dashboard.Operate, Queues: []string{"other"}, Actor: "ada"}
+	access = dashboard.Access{Level: dashboard.Operate, Within: engine.Bounds{Queues: []string{"other"}}, Actor: "ada"}
 	c.refuses("instance", path, nil, http.StatusNotFound, "not_found", "")
 	c.refuses("pause", path+"/pause", object{}, http.StatusNotFound, "not_found", "")
 	require.Empty(t, gets[listing](c, "instances", "/api/instances", nil).Instances)
 	c.refuses("run_schedule", "/api/verbs/run_schedule", object{"name": "nightly"}, http.StatusForbidden, "forbidden", "")
-	c.refuses("make_plan", "/api/plans", object{"verb": "retry", "filter": object{"machine": "shop"}}, http.StatusForbidden, "forbidden", "")
-	access.Queues = nil
+	planned := gets[object](c, "make_plan", "/api/plans", object{"verb": "pause", "filter": object{"machine": "shop"}})
+	require.Zero(t, planned["matched"], "a plan stays within the access")
+	access.Within.Queues = nil
 	c.refuses("edit", path+"/edit", object{"visit": 1, "state": object{}}, http.StatusForbidden, "forbidden", "")
 	gets[object](c, "pause", path+"/pause", object{"reason": "why"})
 	page, err := w.eng.Admin().Audit(t.Context(), engine.AuditQuery{Instance: id})

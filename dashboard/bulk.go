@@ -46,7 +46,7 @@ var bulkVerbs = []bulkVerb{
 // as far as the last count of all instances tells them apart. known is false if the filter asks for
 // more than that.
 func (v *bulkVerb) leaves(f engine.Filter, all []engine.Count) (left []statusCount, known bool) {
-	counted := engine.Filter{Machine: f.Machine, Version: f.Version, Step: f.Step, Queue: f.Queue, Status: f.Status, All: f.All}
+	counted := engine.Filter{Machine: f.Machine, Version: f.Version, Step: f.Step, Queue: f.Queue, Status: f.Status, All: f.All, Within: f.Within}
 	if !reflect.DeepEqual(f, counted) {
 		return nil, false
 	}
@@ -104,7 +104,6 @@ type planBody struct {
 	Sample  []fsm.RawInstance
 	Left    []statusCount // to which the verb cannot apply
 	Matched int64
-	Whole   bool // the access is of all queues and machines
 	Again   bool // it ended by a fault, and can go on
 	At      time.Time
 	Begun   time.Time
@@ -164,12 +163,12 @@ func (p *plans) oldest() (oldest string, ids int64) {
 	return oldest, ids
 }
 
-// of returns a plan to whom it belongs, if their access still covers it.
+// of returns a plan to whom it belongs, if their access still has the bounds that the plan has.
 func (p *plans) of(ctx context.Context, token string) (*planned, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.all[token]
-	if access := accessOf(ctx); one == nil || one.actor != access.Actor || !access.holds(one.filter) {
+	if access := accessOf(ctx); one == nil || one.actor != access.Actor || !access.Within.Equal(one.filter.Within) {
 		return nil, &misuse{
 			http.StatusNotFound, "There is no such plan, or no longer.",
 			"A plan is kept for half an hour, by the process that made it. Plan again from the list of instances.",
@@ -202,16 +201,11 @@ func (s *server) plan(r *http.Request) (string, *page, error) {
 			}
 		}
 	}
-	f, err := filterOf(form, time.Now())
+	f, err := s.filter(ctx, form, time.Now())
 	if err != nil {
 		return "", nil, err
 	}
 	f.All = r.PostForm.Get("all") != ""
-	if !accessOf(ctx).holds(f) {
-		return "", nil, &misuse{
-			http.StatusForbidden, "This filter selects more than your access covers.", "Select one of your queues, and one of your machines where these are named.",
-		}
-	}
 	one := &planned{form: form.Encode(), filter: f, actor: accessOf(ctx).Actor, at: time.Now()}
 	for _, v := range bulkVerbs {
 		if string(v.Verb) == r.PostForm.Get("verb") {
@@ -242,7 +236,7 @@ func (s *server) plan(r *http.Request) (string, *page, error) {
 // match finds the instances of a plan.
 func (s *server) match(ctx context.Context, one *planned) error {
 	if s.cluster == nil {
-		plan, err := within(ctx, s.turns.heavy, func(ctx context.Context) (*engine.Plan, error) {
+		plan, err := turned(ctx, s.turns.heavy, func(ctx context.Context) (*engine.Plan, error) {
 			return s.sites[0].engine.Admin().Bulk(ctx, one.verb.Verb, one.filter)
 		})
 		if err != nil {
@@ -251,7 +245,7 @@ func (s *server) match(ctx context.Context, one *planned) error {
 		one.plan, one.matched, one.sample = plan, plan.Matched, plan.Sample
 		return nil
 	}
-	plan, err := within(ctx, s.turns.heavy, func(ctx context.Context) (*cluster.Plan, error) {
+	plan, err := turned(ctx, s.turns.heavy, func(ctx context.Context) (*cluster.Plan, error) {
 		return s.cluster.Admin().Bulk(ctx, one.verb.Verb, one.filter)
 	})
 	if err != nil {
@@ -273,7 +267,7 @@ func (s *server) planPage(r *http.Request) (string, *page, error) {
 	defer one.mu.Unlock()
 	b := &planBody{
 		Token: r.PathValue("token"), Verb: one.verb, Sample: one.sample, Left: one.left, Matched: one.matched, At: one.at, Begun: one.begun, Ended: one.ended,
-		Applied: one.applied, Fault: one.fault, Back: "instances?" + one.form, Whole: accessOf(r.Context()).everywhere(),
+		Applied: one.applied, Fault: one.fault, Back: "instances?" + one.form,
 		Again: !one.ended.IsZero() && one.plan != nil, Lacks: one.lacks, Blind: s.cluster != nil,
 	}
 	form, _ := url.ParseQuery(one.form) // as it was encoded
@@ -299,11 +293,6 @@ func (s *server) apply(r *http.Request) (string, *page, error) {
 		return "", nil, formFault(err)
 	}
 	descend := r.PostForm.Get("descendants") != "" && one.verb.Verb == engine.VerbCancel
-	if descend {
-		if err := mayDescend(r.Context()); err != nil {
-			return "", nil, err
-		}
-	}
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	here := &elsewhere{"../" + r.PathValue("token")}
@@ -333,7 +322,7 @@ func (p *planned) goes(applied engine.Applied) {
 func (s *server) carryOut(ctx context.Context, one *planned, plan applies, options []engine.VerbOption) {
 	limited, cancel := context.WithTimeout(ctx, applyTime)
 	defer cancel()
-	applied, err := within(limited, s.turns.bulk, func(ctx context.Context) (engine.Applied, error) { return plan.Apply(ctx, options...) })
+	applied, err := turned(limited, s.turns.bulk, func(ctx context.Context) (engine.Applied, error) { return plan.Apply(ctx, options...) })
 	s.shared.forget()
 	one.mu.Lock()
 	defer one.mu.Unlock()

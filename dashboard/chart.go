@@ -27,11 +27,11 @@ type pulse struct {
 	in, out, failed [chartMinutes]int64
 }
 
-// rates reads what happened in the last hour in the queues that the access of ctx may see. A user
-// who may see some machines only sees none: it is not told apart by machine.
+// rates reads what happened in the last hour in the queues that the access of ctx may see. If
+// the access is bound to machines or labels, these are none: rates are not told apart by them.
 func (s *server) rates(ctx context.Context) (map[string]*pulse, error) {
 	access := accessOf(ctx)
-	if len(access.Machines) > 0 {
+	if !access.byQueue() {
 		return nil, nil
 	}
 	all, err := gather(ctx, s, func(ctx context.Context, at *site) (engine.Rates, error) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/fsm"
 )
 
@@ -28,7 +29,7 @@ type graphBody struct {
 	Critical []string // the longest chain of nodes that have not ended
 	Mermaid  string
 	DOT      string
-	Hidden   bool // the access is of some queues or machines: the graph does not say of which its nodes are
+	Hidden   bool // the access does not cover all nodes
 }
 
 // nodeRow is a node, with what it comes after.
@@ -54,9 +55,10 @@ func (s *server) graph(r *http.Request) (string, *page, error) {
 
 // drawGraph reads and draws a graph that the access of ctx may see.
 func (s *server) drawGraph(ctx context.Context, b *graphBody) (err error) {
-	if b.Hidden = !accessOf(ctx).everywhere(); b.Hidden {
-		_, err := s.row(ctx, b.ID)
-		return err
+	if !accessOf(ctx).everywhere() {
+		if _, err := s.row(ctx, b.ID); err != nil {
+			return err
+		}
 	}
 	at, err := s.home(ctx, b.ID)
 	if err != nil {
@@ -64,6 +66,10 @@ func (s *server) drawGraph(ctx context.Context, b *graphBody) (err error) {
 	}
 	b.Graph, err = light(ctx, s, at, fmt.Sprintf("graph %d", b.ID), func(ctx context.Context) (engine.GraphStatus, error) { return at.engine.Graph(ctx, b.ID) })
 	if err != nil {
+		return err
+	}
+	if b.Hidden, err = s.veiled(ctx, at, &b.Graph); b.Hidden || err != nil {
+		b.Graph = engine.GraphStatus{}
 		return err
 	}
 	g := &b.Graph
@@ -115,6 +121,24 @@ func (s *server) drawGraph(ctx context.Context, b *graphBody) (err error) {
 		b.Mermaid, b.DOT = g.Mermaid(), g.DOT()
 	}
 	return nil
+}
+
+// veiled reports whether the access of ctx covers some nodes of a graph only. Then nothing of the
+// graph is shown: its edges would tell of the others.
+func (s *server) veiled(ctx context.Context, at *site, g *engine.GraphStatus) (bool, error) {
+	if accessOf(ctx).everywhere() {
+		return false, nil
+	}
+	which, err := within(ctx)
+	if err != nil {
+		return true, err
+	}
+	ids, err := turned(ctx, at.turns.light, at.engine.Ent().Instance.Query().Where(append(which, instance.ParentID(g.Root))...).IDs)
+	seen := covered{}
+	for _, id := range ids {
+		seen[id] = true
+	}
+	return slices.ContainsFunc(g.Nodes, func(n engine.NodeStatus) bool { return !seen.has(n.ID) }), err
 }
 
 // critical returns the longest chain of nodes that have not ended: the rest takes at least that

@@ -120,9 +120,9 @@ func TestAGraphIsDrawn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"retry"}, verbs(plain))
 
-	access.Queues = []string{"default"}
-	require.NotContains(t, w.get(path, http.StatusOK), "slow")
-	require.NotContains(t, w.get("/api"+path, http.StatusOK), "slow")
-	access.Queues = []string{"other"}
+	access.Within.Queues = []string{"default"} // of which all nodes are
+	require.Contains(t, w.get(path, http.StatusOK), "slow")
+	require.Contains(t, w.get("/api"+path, http.StatusOK), "slow")
+	access.Within.Queues = []string{"other"}
 	w.get(path, http.StatusNotFound)
 }

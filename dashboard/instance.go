@@ -51,7 +51,6 @@ type instanceBody struct {
 	Trace     map[string]string
 	// TraceLink leads to the trace, if Options.TraceLink knows its address.
 	TraceLink string
-	Whole     bool // the access is of all queues and machines
 }
 
 // Statuses are those that children have.
@@ -150,8 +149,12 @@ func (s *server) row(ctx context.Context, id fsm.ID) (*ent.Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	row, err := within(ctx, at.turns.light, at.engine.Ent().Instance.Query().Where(instance.ID(id)).Only)
-	if ent.IsNotFound(err) || err == nil && !accessOf(ctx).sees(row.Queue, row.Machine) {
+	which, err := within(ctx)
+	if err != nil {
+		return nil, err
+	}
+	row, err := turned(ctx, at.turns.light, at.engine.Ent().Instance.Query().Where(append(which, instance.ID(id))...).Only)
+	if ent.IsNotFound(err) {
 		return nil, engine.ErrNotFound
 	}
 	return row, err
@@ -216,6 +219,33 @@ func (s *server) portrait(ctx context.Context, id fsm.ID) (*portrait, error) {
 	})
 }
 
+// others are the instances that the portrait names beside its own.
+func (p *portrait) others() (ids []fsm.ID) {
+	for _, c := range p.causes {
+		ids = append(ids, c.IDs...)
+	}
+	for _, all := range [][]engine.Relative{p.relations.Ancestors, p.relations.Children} {
+		for n := range all {
+			ids = append(ids, all[n].ID)
+		}
+	}
+	return ids
+}
+
+// shownOf returns a row without the parent and the worker, unless these may be seen: a worker works
+// for others, too.
+func shownOf(row *ent.Instance, seen covered) *ent.Instance {
+	if row == nil || seen == nil {
+		return row
+	}
+	own := *row // all who look share the other
+	own.LockedBy = nil
+	if own.ParentID != nil && !seen.has(*own.ParentID) {
+		own.ParentID = nil
+	}
+	return &own
+}
+
 // about has all that the page shows of an instance. The queue of a deleted instance is unknown, so
 // a user who may see some queues only sees nothing of it.
 func (s *server) about(ctx context.Context, id fsm.ID) (*instanceBody, error) {
@@ -224,10 +254,19 @@ func (s *server) about(ctx context.Context, id fsm.ID) (*instanceBody, error) {
 		return nil, err
 	}
 	row, access := p.row, accessOf(ctx)
-	if row == nil && !access.everywhere() || row != nil && !access.sees(row.Queue, row.Machine) {
+	if row == nil && !access.everywhere() || row != nil && !access.Within.Cover(row.Queue, row.Machine, row.Labels) {
 		return nil, engine.ErrNotFound
 	}
-	b := &instanceBody{ID: id, Row: row, Whole: access.everywhere()}
+	at, err := s.home(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	seen, err := s.covered(ctx, at, p.others())
+	if err != nil {
+		return nil, err
+	}
+	row = shownOf(row, seen)
+	b := &instanceBody{ID: id, Row: row}
 	if row == nil {
 		s.timeline(ctx, b, p)
 		for n := range b.Timeline {
@@ -243,9 +282,9 @@ func (s *server) about(ctx context.Context, id fsm.ID) (*instanceBody, error) {
 	// A state that is shown otherwise than it is must not be stored as it is shown.
 	b.Editable = b.State.Text != "" && row.Status != fsm.StatusDone && row.Status != fsm.StatusExecuting && s.shownWhole(ctx, row)
 	for _, c := range p.causes {
-		b.Causes = append(b.Causes, causeOf(ctx, c))
+		b.Causes = append(b.Causes, causeOf(c, seen))
 	}
-	b.family(ctx, &p.relations)
+	b.family(&p.relations, seen)
 	s.inbox(ctx, b, &p.relations)
 	s.timeline(ctx, b, p)
 	if access.Level >= Operate {
@@ -276,21 +315,59 @@ func (s *server) traceLink(trace map[string]string) (link string) {
 	return link
 }
 
-// causeOf describes a cause. A user who may see some queues or machines only learns nothing of the
-// process that executes the instance: it works for others, too.
-func causeOf(ctx context.Context, c engine.Cause) causeRow {
-	if accessOf(ctx).everywhere() {
+// causeOf describes a cause. A user within bounds learns nothing of other instances outside of them,
+// and nothing of the process that executes the instance.
+func causeOf(c engine.Cause, seen covered) causeRow {
+	if seen == nil {
 		return causeRow{c, string(c.Kind), c.String(), c.IDs}
 	}
 	c.Worker, c.WorkerID = nil, ""
-	text := c.String()
-	switch c.Kind { //nolint:exhaustive // the others name no worker
-	case engine.CauseRunning:
+	var ids []fsm.ID
+	var names []string
+	for n, id := range c.IDs {
+		if !seen.has(id) {
+			continue
+		}
+		ids = append(ids, id)
+		if c.Kind == engine.CauseNodes && n < len(c.Names) {
+			names = append(names, c.Names[n])
+		}
+	}
+	hides := len(ids) < len(c.IDs)
+	if c.IDs = ids; c.Kind == engine.CauseNodes {
+		c.Names = names
+	}
+	text := ""
+	switch {
+	case c.Kind == engine.CauseRunning:
 		text = "it is running"
-	case engine.CauseLost:
+	case c.Kind == engine.CauseLost:
 		text = "its lease has ended: the next reaper lets it run again"
+	case c.Kind == engine.CauseGateRate, c.Kind == engine.CauseBehind: // how many others there are is not told
+		c.Count = 0
+		text = map[engine.CauseKind]string{
+			engine.CauseGateRate: "the rate of its gate lets the next begin later", engine.CauseBehind: "others of its queue are before it",
+		}[c.Kind]
+	case !hides:
+		text = c.String()
+	case c.Kind == engine.CauseGateRun:
+		c.Names = c.Names[:1]
+		text = "it is behind a run at gate " + c.Names[0] + " that your access does not cover"
+	case c.Kind == engine.CauseGate:
+		text = "all places of gate " + c.Names[0] + " are taken, some by instances that your access does not cover"
+	default:
+		text = hiddenCauses[c.Kind]
 	}
 	return causeRow{c, string(c.Kind), text, c.IDs}
+}
+
+// hiddenCauses say why an instance does not run where the reason is another that may not be seen.
+var hiddenCauses = map[engine.CauseKind]string{
+	engine.CauseEnded:     "it has ended; only a Restart of an instance that your access does not cover runs it again",
+	engine.CauseChildren:  "it awaits children, some of which your access does not cover",
+	engine.CauseNodes:     "it waits for nodes of its graph, some of which your access does not cover",
+	engine.CauseKeyBusy:   "an instance that your access does not cover executes under the same partition key",
+	engine.CauseKeyBehind: "an instance that your access does not cover is before it under the same partition key",
 }
 
 // shownWhole reports whether the page shows the state exactly as it is stored.
@@ -353,13 +430,18 @@ func (s *server) timeline(ctx context.Context, b *instanceBody, p *portrait) {
 			t := engine.Transition{
 				At: e.At, Instance: b.ID, Visit: e.Visit, Kind: string(e.Kind), From: e.Step, Attempt: e.Attempt, Worker: e.Worker, Error: e.String(),
 			}
-			b.Timeline = append(b.Timeline, event{Transition: t, Bad: true, Title: string(e.Kind)})
+			one := s.event(ctx, t)
+			one.Bad, one.Title = true, string(e.Kind)
+			b.Timeline = append(b.Timeline, one)
 		}
 	}
 	slices.SortStableFunc(b.Timeline, func(a, c event) int { return c.At.Compare(a.At) })
 }
 
 func (s *server) event(ctx context.Context, t engine.Transition) event {
+	if !accessOf(ctx).everywhere() {
+		t.Worker = ""
+	}
 	e := event{Transition: t, Title: strings.TrimPrefix(t.Kind, "admin.")}
 	e.Bad = t.Error != "" || t.Failure != ""
 	e.Changed = s.document(ctx, t.Machine, "diff", s.decoded(t.Diff))
@@ -375,8 +457,8 @@ func (s *server) event(ctx context.Context, t engine.Transition) event {
 }
 
 // family has of the ancestors and children those that may be seen.
-func (b *instanceBody) family(ctx context.Context, r *engine.Relations) {
-	sees := func(x engine.Relative) bool { return accessOf(ctx).sees(x.Queue, x.Machine) }
+func (b *instanceBody) family(r *engine.Relations, seen covered) {
+	sees := func(x engine.Relative) bool { return seen.has(x.ID) }
 	for _, x := range slices.Backward(r.Ancestors) {
 		if sees(x) {
 			b.Ancestors = append(b.Ancestors, x)
@@ -391,7 +473,7 @@ func (b *instanceBody) family(ctx context.Context, r *engine.Relations) {
 			last.First = append(last.First, x)
 		}
 	}
-	if !accessOf(ctx).everywhere() {
+	if seen != nil {
 		return
 	}
 	b.AtLeast = r.AtLeast

@@ -150,6 +150,18 @@ func filterOf(form url.Values, now time.Time) (f engine.Filter, err error) {
 	return f, nil
 }
 
+// filter reads a filter within the bounds of the access of ctx. It may name no parent outside.
+func (s *server) filter(ctx context.Context, form url.Values, now time.Time) (f engine.Filter, err error) {
+	if f, err = filterOf(form, now); err != nil {
+		return f, err
+	}
+	f.Within = accessOf(ctx).Within
+	if f.Parent != 0 && !f.Within.IsZero() {
+		_, err = s.row(ctx, f.Parent)
+	}
+	return f, err
+}
+
 // timeOf reads a time, or how long ago it was, like 90m or 2d.
 func timeOf(text string, now time.Time) (time.Time, error) {
 	if text == "" {
@@ -186,7 +198,7 @@ func (s *server) list(r *http.Request) (string, *page, error) {
 func (s *server) listed(r *http.Request, read func(context.Context, engine.Query) (engine.Page, error)) (*instancesBody, error) {
 	ctx := r.Context()
 	form := r.URL.Query()
-	f, err := filterOf(form, time.Now().Truncate(s.Refresh))
+	f, err := s.filter(ctx, form, time.Now().Truncate(s.Refresh))
 	if err != nil {
 		return nil, err
 	}

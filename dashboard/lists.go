@@ -79,7 +79,7 @@ func (s *server) schedules(r *http.Request) (string, *page, error) {
 		return "", nil, err
 	}
 	all, err := gather(ctx, s, func(ctx context.Context, at *site) (engine.SchedulePage, error) {
-		q := engine.ScheduleQuery{Limit: 100, After: after[at.place]}
+		q := engine.ScheduleQuery{Limit: 100, After: after[at.place], Within: accessOf(ctx).Within}
 		if q.After == schedulesEnded {
 			return engine.SchedulePage{}, nil
 		}
@@ -92,11 +92,7 @@ func (s *server) schedules(r *http.Request) (string, *page, error) {
 	}
 	b := &schedulesBody{Next: s.schedulesNext(after, all)}
 	for _, got := range all {
-		for _, one := range got.value.Schedules {
-			if accessOf(ctx).sees(one.Queue, one.Machine) {
-				b.Rows = append(b.Rows, one)
-			}
-		}
+		b.Rows = append(b.Rows, got.value.Schedules...)
 	}
 	if len(all) > 1 {
 		slices.SortStableFunc(b.Rows, func(a, b engine.StoredSchedule) int { return cmp.Compare(a.Name, b.Name) })
@@ -213,8 +209,13 @@ func (s *server) find(r *http.Request) (string, *page, error) {
 			return "", nil, &elsewhere{"instances?" + query("queue", text)}
 		}
 	}
+	which, err := within(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	which = append(which, instance.CorrelationGuard(text))
 	all, err := gather(ctx, s, func(ctx context.Context, at *site) (*ent.Instance, error) { // a child's key may be at any place
-		row, err := within(ctx, at.turns.light, at.engine.Ent().Instance.Query().Where(instance.CorrelationGuard(text)).Only)
+		row, err := turned(ctx, at.turns.light, at.engine.Ent().Instance.Query().Where(which...).Only)
 		if ent.IsNotFound(err) {
 			return nil, nil
 		}
@@ -224,7 +225,7 @@ func (s *server) find(r *http.Request) (string, *page, error) {
 		return "", nil, err
 	}
 	for _, one := range all {
-		if row := one.value; row != nil && accessOf(ctx).sees(row.Queue, row.Machine) {
+		if row := one.value; row != nil {
 			return "", nil, &elsewhere{"instances/" + strconv.FormatInt(int64(row.ID), 10)}
 		}
 	}

@@ -56,7 +56,7 @@ func (s *server) drawn(ctx context.Context) (mine []engine.StoredDefinition, cou
 	stored, err := s.definitions(ctx)
 	access := accessOf(ctx)
 	for _, d := range stored {
-		if len(access.Machines) == 0 || slices.Contains(access.Machines, d.Machine) {
+		if len(access.Within.Machines) == 0 || slices.Contains(access.Within.Machines, d.Machine) {
 			mine = append(mine, d)
 		}
 	}
@@ -199,12 +199,12 @@ func (s *server) historian(ctx context.Context, place string) (*site, error) {
 }
 
 // recorded reads the history of the steps of a machine, and returns which transitions have
-// occurred; nil if nothing is recorded. The history does not have the queues of instances, so
-// readers who may see only some queues see nothing of it.
+// occurred; nil if nothing is recorded. The history does not have the queues and labels of instances,
+// so readers who may see only some of these see nothing of it.
 func (s *server) recorded(ctx context.Context, at *site, b *machineBody, version int) (taken map[[2]string]int64, err error) {
 	const days = 7
 	var p past
-	if len(accessOf(ctx).Queues) == 0 {
+	if access := accessOf(ctx); len(access.Within.Queues) == 0 && len(access.Within.Labels) == 0 {
 		p, err = heavy(ctx, s, at, fmt.Sprintf("past %s/%d", b.Machine, version), historyAge, func(ctx context.Context) (p past, err error) {
 			o := engine.HistoryOptions{Version: version, Since: time.Now().Add(-days * 24 * time.Hour), Timeout: s.Timeout}
 			if p.times, err = at.engine.StepTimes(ctx, b.Machine, o); err != nil || len(p.times) == 0 {

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -83,8 +84,9 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 		return "", nil, err
 	}
 	all, err := gather(ctx, s, func(ctx context.Context, at *site) (engine.Failures, error) {
-		return heavy(ctx, s, at, "failures", s.Refresh, func(ctx context.Context) (engine.Failures, error) {
-			return at.engine.Failures(ctx, engine.FailuresOptions{Limit: fsm.MaxLimit})
+		o := engine.FailuresOptions{Limit: fsm.MaxLimit, Within: access.Within}
+		return heavy(ctx, s, at, fmt.Sprintf("failures %#v", o), s.Refresh, func(ctx context.Context) (engine.Failures, error) {
+			return at.engine.Failures(ctx, o)
 		})
 	})
 	if err != nil {
@@ -107,7 +109,7 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 		o.Slots += w.Slots
 	}
 	for _, g := range failed.Groups {
-		if access.sees(g.Queue, g.Machine) && len(o.Failures) < failureRows {
+		if len(o.Failures) < failureRows {
 			o.Failures = append(o.Failures, failureRow{g})
 		}
 	}
@@ -119,7 +121,7 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 }
 
 // load is the load of the queues that the access of ctx may see. A user who may see some machines
-// only sees none: it is not told apart by machine. Workers serve several queues.
+// only, or some labels, sees none: it is not told apart by these. Workers serve several queues.
 func (s *server) load(ctx context.Context) (load engine.Load, err error) {
 	all, err := s.loads(ctx)
 	if err != nil {
@@ -135,7 +137,7 @@ func (s *server) loads(ctx context.Context) ([]found[engine.Load], error) {
 
 func (s *server) loadAt(ctx context.Context, at *site) (load engine.Load, err error) {
 	access := accessOf(ctx)
-	if len(access.Machines) > 0 {
+	if !access.byQueue() {
 		return load, nil
 	}
 	if load, err = light(ctx, s, at, "load", at.engine.Admin().Load); err != nil || access.everywhere() {

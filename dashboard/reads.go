@@ -17,13 +17,13 @@ const historyAge = time.Minute
 
 // light asks what reads few rows, for all who ask within an interval, and waits for its turn.
 func light[T any](ctx context.Context, s *server, at *site, key string, ask func(context.Context) (T, error)) (T, error) {
-	value, _, err := once(ctx, &s.shared, s.key(at, key), s.Refresh, s.Timeout, func(ctx context.Context) (T, error) { return within(ctx, at.turns.light, ask) })
+	value, _, err := once(ctx, &s.shared, s.key(at, key), s.Refresh, s.Timeout, func(ctx context.Context) (T, error) { return turned(ctx, at.turns.light, ask) })
 	return value, err
 }
 
 // heavy asks what reads many rows, likewise.
 func heavy[T any](ctx context.Context, s *server, at *site, key string, maxAge time.Duration, ask func(context.Context) (T, error)) (T, error) {
-	value, _, err := once(ctx, &s.shared, s.key(at, key), maxAge, s.Timeout, func(ctx context.Context) (T, error) { return within(ctx, at.turns.heavy, ask) })
+	value, _, err := once(ctx, &s.shared, s.key(at, key), maxAge, s.Timeout, func(ctx context.Context) (T, error) { return turned(ctx, at.turns.heavy, ask) })
 	return value, err
 }
 
@@ -71,7 +71,7 @@ func (s *server) definitionsAt(ctx context.Context, at *site) ([]engine.StoredDe
 	return light(ctx, s, at, "definitions", at.engine.Definitions)
 }
 
-// counts are those that the access of ctx may see.
+// counts are those that the access of ctx may see. They are not told apart by label.
 func (s *server) counts(ctx context.Context) (engine.Counts, error) {
 	all, err := gather(ctx, s, s.countsAt)
 	if err != nil {
@@ -97,28 +97,28 @@ func (s *server) countsAt(ctx context.Context, at *site) (engine.Counts, error) 
 	return all, nil
 }
 
-// instances reads a page of a list, and leaves out what the access of ctx may not see. The rows
-// have no states, results and progress: no list shows them, and a page of them may be large to
-// keep.
+// instances reads a page of a list of what the access of ctx may see. The rows have no states,
+// results and progress: no list shows them, and a page of them may be large to keep.
 func (s *server) instances(ctx context.Context, q engine.Query) (engine.Page, error) {
-	got, err := s.page(ctx, fmt.Sprintf("list %#v", q), s.Refresh, q, func(got engine.Page, err error) (engine.Page, error) {
+	return s.page(ctx, "list", s.Refresh, q, func(got engine.Page, err error) (engine.Page, error) {
 		for n := range got.Instances {
 			i := &got.Instances[n]
 			i.State, i.Result, i.Progress = nil, nil, nil
 		}
 		return got, err
 	})
-	return ownPage(ctx, got, err)
 }
 
-// whole reads a page of a list with all documents. Nothing of it is kept.
+// whole reads a page of a list with all documents, of what the access of ctx may see. Nothing of it
+// is kept.
 func (s *server) whole(ctx context.Context, q engine.Query) (engine.Page, error) {
 	up, err := s.reached(ctx)
 	if err != nil {
 		return engine.Page{}, err
 	}
-	got, err := within(ctx, s.turns.heavy, func(ctx context.Context) (listed, error) { return s.listOf(ctx, q, up) })
-	return ownPage(ctx, got.of(ctx), err)
+	q.Within = accessOf(ctx).Within
+	got, err := turned(ctx, s.turns.heavy, func(ctx context.Context) (listed, error) { return s.listOf(ctx, q, up) })
+	return got.of(ctx), err
 }
 
 // listed is a page of a list, of the places that answered.
@@ -138,17 +138,22 @@ func (l listed) of(ctx context.Context) engine.Page {
 	return l.Page
 }
 
-// page reads a page of a list for all who ask within an interval, and keeps what is left of it.
-func (s *server) page(ctx context.Context, key string, maxAge time.Duration, q engine.Query, leave func(engine.Page, error) (engine.Page, error)) (engine.Page, error) {
+// page reads a page of a list for all who ask within an interval, and keeps what is left of it. The
+// bounds of the access of ctx are part of the query, and readers of the same bounds share an
+// answer: if rows were left out of the answer of a wider query, its length and its cursor would
+// tell of them.
+func (s *server) page(ctx context.Context, what string, maxAge time.Duration, q engine.Query, leave func(engine.Page, error) (engine.Page, error)) (engine.Page, error) {
 	up, err := s.reached(ctx)
 	if err != nil {
 		return engine.Page{}, err
 	}
+	q.Within = accessOf(ctx).Within
+	key := fmt.Sprintf("%s %#v", what, q)
 	if s.cluster != nil {
 		key += fmt.Sprint(" ", placesOf(up))
 	}
 	got, _, err := once(ctx, &s.shared, key, maxAge, s.Timeout, func(ctx context.Context) (listed, error) {
-		return within(ctx, s.turns.heavy, func(ctx context.Context) (listed, error) {
+		return turned(ctx, s.turns.heavy, func(ctx context.Context) (listed, error) {
 			got, err := s.listOf(ctx, q, up)
 			got.Page, err = leave(got.Page, err)
 			return got, err
@@ -176,20 +181,6 @@ func (s *server) listOf(ctx context.Context, q engine.Query, up []*site) (l list
 		err = nil
 	}
 	return l, err
-}
-
-// ownPage leaves of a page what the access of ctx may see.
-func ownPage(ctx context.Context, got engine.Page, err error) (engine.Page, error) {
-	if access := accessOf(ctx); err == nil && !access.everywhere() {
-		own := make([]fsm.RawInstance, 0, len(got.Instances))
-		for n := range got.Instances {
-			if access.sees(got.Instances[n].Queue, got.Instances[n].Machine) {
-				own = append(own, got.Instances[n])
-			}
-		}
-		got.Instances = own
-	}
-	return got, err
 }
 
 // tally is how many instances of something are in each status.

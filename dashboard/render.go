@@ -187,6 +187,10 @@ func explain(err error) (status int, text, advice string) {
 	if v, ok := errors.AsType[*engine.VerbError](err); ok {
 		return http.StatusBadRequest, v.Error(), "Nothing was changed. Go back and correct it."
 	}
+	if errors.Is(err, engine.ErrOutside) {
+		return http.StatusForbidden, "It would also change instances that your access does not cover: its parent, nodes of its graph, or others beneath it.",
+			"Nothing was changed. An operator without these bounds can do it."
+	}
 	if c, ok := errors.AsType[*engine.ConflictError](err); ok {
 		return http.StatusConflict, c.Error(), "Nothing was changed: look at the instance as it is now."
 	}

@@ -5,8 +5,13 @@ import (
 	"net/http"
 )
 
+// table is where routes are registered: a *http.ServeMux, or a test's list of them.
+type table interface {
+	HandleFunc(pattern string, answer func(http.ResponseWriter, *http.Request))
+}
+
 // routes names what answers which path. Everything here is behind guard.
-func (s *server) routes(mux *http.ServeMux) {
+func (s *server) routes(mux table) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		fmt.Fprintln(w, "ok")

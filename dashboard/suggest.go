@@ -41,9 +41,6 @@ func (s *server) sample(ctx context.Context) (out sample, err error) {
 	machines, steps, queues, labels := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for n := range newest {
 		i := &newest[n]
-		if !accessOf(ctx).sees(i.Queue, i.Machine) {
-			continue
-		}
 		machines[i.Machine], steps[i.Step], queues[i.Queue] = true, true, true
 		for name, value := range i.Labels {
 			labels[name+"="+value] = true
@@ -78,7 +75,7 @@ func (s *server) suggest(w http.ResponseWriter, r *http.Request) {
 	}
 	machines := map[string]bool{}
 	for _, d := range stored {
-		if access := accessOf(ctx); len(access.Machines) == 0 || slices.Contains(access.Machines, d.Machine) {
+		if access := accessOf(ctx); len(access.Within.Machines) == 0 || slices.Contains(access.Within.Machines, d.Machine) {
 			machines[d.Machine] = true
 		}
 	}

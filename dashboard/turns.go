@@ -32,8 +32,8 @@ func (t turn) take(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// within calls ask when there is a place.
-func within[T any](ctx context.Context, t turn, ask func(context.Context) (T, error)) (none T, err error) {
+// turned calls ask when there is a place.
+func turned[T any](ctx context.Context, t turn, ask func(context.Context) (T, error)) (none T, err error) {
 	done, err := t.take(ctx)
 	if err != nil {
 		return none, err

@@ -36,7 +36,6 @@ type oneVerb struct {
 	Says  string // what it does
 	Field string // what it needs beside a reason: "descendants", "at", "state" or "step"
 	Harsh bool
-	Whole bool // only for who may see all
 }
 
 // verbsFor lists the verbs that apply to an instance. causes say why it does not run.
@@ -55,7 +54,7 @@ func verbsFor(row *ent.Instance, causes []engine.Cause) (all []oneVerb) {
 	live, runnable := !row.Status.Terminal(), row.Status == fsm.StatusRunnable
 	add(retries, oneVerb{Verb: engine.VerbRetry, Name: "Retry", Says: "Run it again at the step in which it failed, with attempts from 0."})
 	add(restarts, oneVerb{
-		Verb: engine.VerbRestart, Name: "Restart", Says: "Run again what has failed in it or beneath it, and what was skipped for that.", Whole: true})
+		Verb: engine.VerbRestart, Name: "Restart", Says: "Run again what has failed in it or beneath it, and what was skipped for that."})
 	add(runnable && row.EligibleAt.After(time.Now()), oneVerb{Verb: engine.VerbRunNow, Name: "Run now", Says: "Make it eligible now instead of at its time."})
 	add(runnable, oneVerb{Verb: engine.VerbReschedule, Name: "Reschedule", Says: "Make it eligible at another time.", Field: "at"})
 	add(live && !row.Paused, oneVerb{Verb: engine.VerbPause, Name: "Pause", Says: "Keep it from being claimed until somebody resumes it."})
@@ -88,7 +87,7 @@ func (s *server) act(r *http.Request) (string, *page, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	did, err := within(ctx, at.turns.verbs, func(ctx context.Context) (string, error) { return s.one(ctx, at, id, verb, r.PostForm) })
+	did, err := turned(ctx, at.turns.verbs, func(ctx context.Context) (string, error) { return s.one(ctx, at, id, verb, r.PostForm) })
 	s.shared.forget()
 	if err != nil {
 		return "", nil, err
@@ -107,35 +106,30 @@ func formFault(err error) error {
 func (s *server) one(ctx context.Context, at *site, id fsm.ID, verb string, form url.Values) (did string, err error) {
 	admin := at.engine.Admin()
 	ctx = engine.WithReason(ctx, form.Get("reason"))
+	bound := engine.Within(accessOf(ctx).Within)
 	switch verb {
 	case "cancel":
-		var options []engine.VerbOption
+		options := []engine.VerbOption{bound}
 		if form.Get("descendants") != "" {
-			if err := mayDescend(ctx); err != nil {
-				return "", err
-			}
 			options = append(options, engine.Descendants())
 		}
 		_, err = admin.Cancel(ctx, id, options...)
 	case "retry":
-		_, err = admin.Retry(ctx, id)
+		_, err = admin.Retry(ctx, id, bound)
 	case "restart":
-		if err := mayDescend(ctx); err != nil {
-			return "", err
-		}
-		_, err = admin.Restart(ctx, id)
+		_, err = admin.Restart(ctx, id, bound)
 	case "run_now":
-		_, err = admin.RunNow(ctx, id)
+		_, err = admin.RunNow(ctx, id, bound)
 	case "pause":
-		_, err = admin.Pause(ctx, id)
+		_, err = admin.Pause(ctx, id, bound)
 	case "resume":
-		_, err = admin.Resume(ctx, id)
+		_, err = admin.Resume(ctx, id, bound)
 	case "reschedule":
 		when, wrong := futureOf(form.Get("at"), time.Now())
 		if wrong != nil {
 			return "", &misuse{http.StatusBadRequest, fmt.Sprintf("at: %q is no time.", cut(form.Get("at"), 60)), "Give a time like 2026-11-22 18:00 in UTC, or how long from now, like 90m or 2d."}
 		}
-		_, err = admin.Reschedule(ctx, id, when)
+		_, err = admin.Reschedule(ctx, id, when, bound)
 	case "edit", "rewind":
 		err = s.change(ctx, at, id, verb, form)
 	case "signal":
@@ -170,10 +164,10 @@ func (s *server) change(ctx context.Context, at *site, id fsm.ID, verb string, f
 		change = fsm.ChangeJSON(func(json.RawMessage) (json.RawMessage, error) { return state, nil })
 	}
 	if verb == "rewind" {
-		_, err = at.engine.Admin().Rewind(ctx, id, form.Get("step"), change, engine.AtVisit(visit))
+		_, err = at.engine.Admin().Rewind(ctx, id, form.Get("step"), change, engine.AtVisit(visit), engine.Within(accessOf(ctx).Within))
 		return err
 	}
-	_, err = at.engine.Admin().Edit(ctx, id, change, engine.AtVisit(visit))
+	_, err = at.engine.Admin().Edit(ctx, id, change, engine.AtVisit(visit), engine.Within(accessOf(ctx).Within))
 	return err
 }
 
@@ -197,14 +191,6 @@ func send(ctx context.Context, at *site, id fsm.ID, form url.Values) (did string
 		return "duplicate", err
 	}
 	return "signal", err
-}
-
-// mayDescend refuses a verb on descendants to users who may not see all: they may be anywhere.
-func mayDescend(ctx context.Context) error {
-	if accessOf(ctx).everywhere() {
-		return nil
-	}
-	return &misuse{http.StatusForbidden, "Descendants may be of queues and machines that your access does not cover.", "Nothing was changed."}
 }
 
 // futureOf reads a time, or how long from now it is.
@@ -326,13 +312,8 @@ func (s *server) halfDone(err error) error {
 // not learn that it exists.
 func (s *server) mayOperate(ctx context.Context, verb, name string) error {
 	access := accessOf(ctx)
-	if access.everywhere() {
+	if access.everywhere() || strings.HasSuffix(verb, "_queue") && access.byQueue() && access.sees(name, "") {
 		return nil
-	}
-	if verb == "pause_queue" || verb == "resume_queue" {
-		if len(access.Machines) == 0 && access.sees(name, "") {
-			return nil
-		}
 	}
 	return &misuse{http.StatusForbidden, "Your access does not cover this.", "Nothing was changed."}
 }
