@@ -45,7 +45,8 @@ type neighbours struct {
 	waiting, over fsm.Machine[string, string]
 }
 
-// newNeighbours lets the instances of both run until they are parked or have ended, and stops the worker.
+// newNeighbours lets the instances of both run until they are parked or have ended, and stops the
+// worker.
 func newNeighbours(t *testing.T) *neighbours {
 	t.Helper()
 	n := &neighbours{pool: pgtest.Pool(t, pgtest.Migrated(t)), ours: map[string]fsm.ID{}, theirs: map[string]fsm.ID{}}
@@ -194,8 +195,8 @@ var bounded = map[string]engine.Bounds{
 	"all three": {Queues: []string{"ours", "others"}, Machines: []string{"our"}, Labels: map[string]string{"tenant": "ours"}},
 }
 
-// askings are the requests for a route: every id in each path, and each query that could select what
-// is hidden.
+// askings are the requests for a route: every id in each path, and each query that could select
+// hidden instances.
 func (n *neighbours) askings(t *testing.T, pattern, plan string) (all []string) {
 	t.Helper()
 	_, path, _ := strings.Cut(pattern, " ")
@@ -346,8 +347,8 @@ func TestNoRouteLeadsOutOfBounds(t *testing.T) {
 	}
 }
 
-// An instance outside is answered as one that does not exist: were the answers told apart, by their length
-// or by whether there is a next page, an error text could be read out letter by letter.
+// An instance outside is answered as one that does not exist: were the answers told apart, by their
+// length or by whether there is a next page, an error text could be read out letter by letter.
 func TestWhatLiesOutsideDoesNotExist(t *testing.T) {
 	t.Parallel()
 	n := newNeighbours(t)

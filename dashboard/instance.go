@@ -315,8 +315,8 @@ func (s *server) traceLink(trace map[string]string) (link string) {
 	return link
 }
 
-// causeOf describes a cause. A user within bounds learns nothing of other instances outside of them,
-// and nothing of the process that executes the instance.
+// causeOf describes a cause. A user within bounds learns nothing of instances outside of them, and
+// nothing of the process that executes the instance.
 func causeOf(c engine.Cause, seen covered) causeRow {
 	if seen == nil {
 		return causeRow{c, string(c.Kind), c.String(), c.IDs}

@@ -15,7 +15,7 @@ import (
 
 // serving is the part of a command that serves a dashboard.
 type serving struct {
-	Listen   string `default:"127.0.0.1:8080"               help:"The address to listen on; only requests from this machine are answered." placeholder:"ADDRESS"`
+	Listen   string `default:"127.0.0.1:8080"               help:"The address to listen on; only requests from this machine are answered, of browsers that have opened the address that is printed." placeholder:"ADDRESS"`
 	ReadOnly bool   `help:"Show no verbs, and refuse them."`
 }
 
@@ -44,8 +44,8 @@ func (c *clusterUI) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// serve serves until ctx ends. It answers this machine only, and the audit names the user who
-// started it.
+// serve serves until ctx ends. It answers this machine only, and of it the browsers that have opened
+// a printed address: the audit names the user who started it.
 func (c *serving) serve(ctx context.Context, a *app, of string, build func(dashboard.Options) (http.Handler, error)) error {
 	level := dashboard.Operate
 	if c.ReadOnly {
@@ -62,8 +62,13 @@ func (c *serving) serve(ctx context.Context, a *app, of string, build func(dashb
 	if err != nil {
 		return usagef("--listen: %w", err)
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
-	a.tell("The dashboard of %s is at http://%s/ until ctrl-c.\n", of, listener.Addr())
+	say := func(format string, args ...any) { fmt.Fprintf(a.console.errs, format, args...) } // also with --json: nothing else lets anyone in
+	let := newSessions(handler, listener.Addr(), func(again string) { say("A browser was let in. Another one gets in at %s\n", again) })
+	server := &http.Server{
+		Handler: let, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10,
+	}
+	say("The dashboard of %s is at %s until ctrl-c.\n", of, let.open())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {

@@ -5,7 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -29,6 +32,8 @@ func TestUI(t *testing.T) {
 	}{{[]string{"--read-only"}, http.StatusForbidden}, {nil, http.StatusSeeOther}} {
 		address, end := serve(t, append([]string{"ui", "--listen", "127.0.0.1:0", "--database-url", h.url, "--actor", "ada"}, c.args...)...)
 		client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		client.Jar = letIn(t, address)
+		address, _, _ = strings.Cut(address, "?")
 		answer, err := client.Get(address + "queues")
 		require.NoError(t, err)
 		body, err := io.ReadAll(answer.Body)
@@ -45,6 +50,105 @@ func TestUI(t *testing.T) {
 	}
 	require.Contains(t, h.run("audit", "--verb", "resume_queue").out, "ada")
 	require.Equal(t, codeUsage, h.run("ui", "--listen", "nowhere:port").code)
+}
+
+// letIn opens a printed address, and returns the cookies that a browser has then.
+func letIn(t *testing.T, address string) http.CookieJar {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	client := &http.Client{Jar: jar}
+	answer, err := client.Get(address) //nolint:noctx // the test's own server
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	require.Empty(t, answer.Request.URL.RawQuery, "the token does not stay in the address")
+	client.CloseIdleConnections()
+	return jar
+}
+
+// Another user of the machine reaches the port, but neither sees nor changes anything: the address
+// that is printed lets one browser in, once, and nothing else does.
+func TestUILetsInTheBrowserOfItsUser(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	_, err := h.eng.Admin().PauseQueue(t.Context(), "mail")
+	require.NoError(t, err)
+	opened, end := serve(t, "ui", "--listen", "127.0.0.1:0", "--database-url", h.url)
+	address, token, ok := strings.Cut(opened, "?token=")
+	require.True(t, ok)
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer client.CloseIdleConnections()
+	ask := func(method, path string, cookies ...*http.Cookie) (*http.Response, string) {
+		r, err := http.NewRequestWithContext(t.Context(), method, address+path, strings.NewReader("name=mail&reason=r"))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for _, c := range cookies {
+			r.AddCookie(c)
+		}
+		answer, err := client.Do(r)
+		require.NoError(t, err)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer, string(body)
+	}
+	cookie := &http.Cookie{Name: "gendurable-ui-" + address[strings.LastIndex(address, ":")+1:len(address)-1]}
+	refused := func(answer *http.Response, body string) {
+		t.Helper()
+		require.Equal(t, http.StatusForbidden, answer.StatusCode)
+		require.Contains(t, body, "Open the address that the terminal shows")
+		require.NotContains(t, body, "mail")
+		require.Empty(t, answer.Cookies())
+	}
+	for _, path := range []string{"", "queues", "api/queues", "healthz", "?token=", "?token=" + token[1:], "?token=" + token + "A", "queues?token=x"} {
+		refused(ask(http.MethodGet, path))
+	}
+	refused(ask(http.MethodPost, "verbs/resume_queue"))
+	refused(ask(http.MethodPost, "verbs/resume_queue?token="+token))
+	cookie.Value = token
+	refused(ask(http.MethodGet, "queues", cookie))
+	answer, _ := ask(http.MethodGet, "?token="+token)
+	require.Equal(t, http.StatusSeeOther, answer.StatusCode)
+	require.Equal(t, "./", answer.Header.Get("Location"))
+	require.Len(t, answer.Cookies(), 1)
+	given := answer.Cookies()[0]
+	require.Equal(t, cookie.Name, given.Name)
+	require.True(t, given.HttpOnly)
+	require.Equal(t, http.SameSiteStrictMode, given.SameSite)
+	require.NotContains(t, given.Value, token)
+	refused(ask(http.MethodGet, "?token="+token)) // it was good once
+	refused(ask(http.MethodGet, "queues"))
+	_, body := ask(http.MethodGet, "queues", given)
+	require.Contains(t, body, "mail")
+	answer, _ = ask(http.MethodPost, "verbs/resume_queue", given)
+	require.Equal(t, http.StatusSeeOther, answer.StatusCode)
+	require.Equal(t, codeDone, end())
+}
+
+// Once a browser was let in, another address is shown, and the first browser stays.
+func TestEachAddressLetsOneBrowserIn(t *testing.T) {
+	t.Parallel()
+	var again []string
+	s := newSessions(http.NotFoundHandler(), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080}, func(address string) { again = append(again, address) })
+	visit := func(address string, c *http.Cookie) *http.Response {
+		r := httptest.NewRequest(http.MethodGet, address, nil)
+		if c != nil {
+			r.AddCookie(c)
+		}
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, r)
+		return w.Result()
+	}
+	one := visit(s.open(), nil).Cookies()[0] //nolint:bodyclose // a recorder's
+	require.Len(t, again, 1)
+	for range maxSessions - 1 {
+		require.Equal(t, http.StatusSeeOther, visit(again[len(again)-1], nil).StatusCode) //nolint:bodyclose // a recorder's
+	}
+	require.Equal(t, http.StatusNotFound, visit("/x", one).StatusCode)                    //nolint:bodyclose // a recorder's
+	require.Equal(t, "./?q=a", visit(s.open()+"&q=a", nil).Header.Get("Location"))        //nolint:bodyclose // a recorder's
+	require.Equal(t, http.StatusForbidden, visit("/x", one).StatusCode, "so many get in") //nolint:bodyclose // a recorder's
+	require.Equal(t, http.StatusForbidden, visit(again[0], nil).StatusCode)               //nolint:bodyclose // a recorder's
 }
 
 // serve runs a command that serves a dashboard, and returns its address and how to end it.
@@ -82,14 +186,17 @@ func TestClusterUI(t *testing.T) {
 	}
 	args := []string{"cluster", "ui", "--listen", "127.0.0.1:0", "--wait", "1s"}
 	address, end := serve(t, append(args, "--place", h.places[0], "--place", h.places[1])...)
-	answer, err := http.Get(address + "queues") //nolint:noctx // the test's own server
+	client := &http.Client{Jar: letIn(t, address)}
+	defer client.CloseIdleConnections()
+	address, _, _ = strings.Cut(address, "?")
+	answer, err := client.Get(address + "queues") //nolint:noctx // the test's own server
 	require.NoError(t, err)
 	body, err := io.ReadAll(answer.Body)
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
 	require.Contains(t, string(body), "mail-0")
 	require.Contains(t, string(body), "mail-1")
-	http.DefaultClient.CloseIdleConnections()
+	client.CloseIdleConnections()
 	require.Equal(t, codeDone, end())
 	require.Equal(t, codeUsage, h.run("cluster", "ui").code)
 }

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// sessions lets in browsers that have opened a printed address. Other users of this machine can
+// reach the port, too, and the audit would name the user who started the command.
+//
+// An address has a token, which is good for one browser: the first request with it gets a cookie,
+// and a new address is printed for another. So an address that is left in a history or in a log
+// opens nothing.
+type sessions struct {
+	next    http.Handler
+	address string
+	tell    func(address string) // prints the address for the next browser
+
+	mu    sync.Mutex
+	token string
+	keys  []string // the cookies of the browsers that are let in
+}
+
+// maxSessions is how many browsers are let in; of more, the oldest is put out.
+const maxSessions = 20
+
+func newSessions(next http.Handler, address net.Addr, tell func(string)) *sessions {
+	return &sessions{next: next, address: address.String(), tell: tell, token: rand.Text()}
+}
+
+// open is the address that lets a browser in.
+func (s *sessions) open() string { return "http://" + s.address + "/?token=" + s.token }
+
+// cookie is the name of the cookie. Cookies do not tell ports apart: another command's has another
+// name.
+func (s *sessions) cookie() string {
+	_, port, _ := net.SplitHostPort(s.address)
+	return "gendurable-ui-" + port
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *sessions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	if token := query.Get("token"); token != "" && r.Method == http.MethodGet {
+		key, again := s.exchange(token)
+		if key == "" {
+			s.refuse(w)
+			return
+		}
+		s.tell(again)
+		http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: key, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		query.Del("token")
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Location", "./"+map[bool]string{true: "?" + query.Encode()}[len(query) > 0])
+		w.WriteHeader(http.StatusSeeOther)
+		return
+	}
+	if !s.knows(r) {
+		s.refuse(w)
+		return
+	}
+	s.next.ServeHTTP(w, r)
+}
+
+// exchange returns a key for a token, and the address for the next browser; "" if it is not the one
+// that is good.
+func (s *sessions) exchange(token string) (key, again string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
+		return "", ""
+	}
+	key, s.token = rand.Text(), rand.Text()
+	s.keys = append(s.keys, key)
+	s.keys = s.keys[max(0, len(s.keys)-maxSessions):]
+	return key, s.open()
+}
+
+// knows reports whether a request has the cookie of a browser that was let in.
+func (s *sessions) knows(r *http.Request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := 0
+	for _, cookie := range r.CookiesNamed(s.cookie()) {
+		for _, key := range s.keys {
+			known |= subtle.ConstantTimeCompare([]byte(cookie.Value), []byte(key))
+		}
+	}
+	return known == 1
+}
+
+// refuse says what to do.
+func (*sessions) refuse(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusForbidden)
+	fmt.Fprint(w, `<!doctype html><html lang="en"><meta charset="utf-8"><title>Not open to this browser</title>
+<h1>Not open to this browser</h1>
+<p>Open the address that the terminal shows in which <code>gendurable</code> runs. It has a token that lets one browser in;
+for another browser, or once its cookie is gone, the terminal shows a new address.</p></html>
+`)
+}
