@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,7 +70,7 @@ type apiError struct {
 var apiKinds = map[int]string{
 	http.StatusBadRequest: "bad_input", http.StatusForbidden: "forbidden", http.StatusNotFound: "not_found", http.StatusMethodNotAllowed: "method",
 	http.StatusConflict: "conflict", http.StatusRequestEntityTooLarge: "too_large", http.StatusUnsupportedMediaType: "media_type",
-	http.StatusServiceUnavailable: "unavailable", http.StatusInternalServerError: "internal",
+	http.StatusRequestTimeout: "timeout", http.StatusServiceUnavailable: "unavailable", http.StatusInternalServerError: "internal",
 }
 
 const apiRoot = "/api/"
@@ -134,7 +135,7 @@ func decodeAPI(r *http.Request, into any) error {
 	}
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
-		return err
+		return cmp.Or(bodyFault(err), err)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()

@@ -15,7 +15,7 @@ func openAPI() map[string]any {
 	all, paths := schemas{}, map[string]map[string]any{}
 	wrong := all.schemaOf(reflect.TypeFor[apiError]())
 	kinds := []string{}
-	for _, status := range []int{400, 403, 404, 405, 409, 413, 415, 500, 503} {
+	for _, status := range []int{400, 403, 404, 405, 408, 409, 413, 415, 500, 503} {
 		kinds = append(kinds, apiKinds[status])
 	}
 	if properties, ok := all["Error"]["properties"].(map[string]jsonSchema); ok {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gendurable/gendurable/engine"
 )
@@ -36,6 +37,13 @@ func (s *server) guard(next http.Handler) (http.Handler, error) {
 	}
 	csp := policy(s.Frames)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		limit := s.Timeout
+		if r.URL.Path == exportPath {
+			limit = max(limit, exportTime)
+		}
+		// A body that trickles in holds a goroutine and a connection. A server of the host may have no
+		// limit of its own, and a recorder of a test has no deadlines.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit))
 		h := w.Header()
 		h.Set("Content-Security-Policy", csp)
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -68,7 +76,7 @@ func (s *server) guard(next http.Handler) (http.Handler, error) {
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, MaxBodyBytes)
-		ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		ctx = context.WithValue(ctx, accessKey{}, access)
 		ctx = withRoom(ctx)

@@ -73,6 +73,9 @@ func (c *compressor) Write(text []byte) (int, error) {
 	return c.out.Write(text)
 }
 
+// Unwrap lets a [http.ResponseController] set deadlines.
+func (c *compressor) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
 // close ends the body.
 func (c *compressor) close() {
 	if c.out != nil {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/shown"
 )
 
 // The sizes of a page of the list.
@@ -184,7 +187,7 @@ func timeOf(text string, now time.Time) (time.Time, error) {
 }
 
 func (s *server) list(r *http.Request) (string, *page, error) {
-	b, err := s.listed(r, s.instances)
+	b, err := s.listed(r)
 	if err != nil {
 		return "", nil, err
 	}
@@ -195,7 +198,7 @@ func (s *server) list(r *http.Request) (string, *page, error) {
 }
 
 // listed reads the page of the list that a request asks for.
-func (s *server) listed(r *http.Request, read func(context.Context, engine.Query) (engine.Page, error)) (*instancesBody, error) {
+func (s *server) listed(r *http.Request) (*instancesBody, error) {
 	ctx := r.Context()
 	form := r.URL.Query()
 	f, err := s.filter(ctx, form, time.Now().Truncate(s.Refresh))
@@ -208,7 +211,7 @@ func (s *server) listed(r *http.Request, read func(context.Context, engine.Query
 			return nil, &misuse{http.StatusBadRequest, fmt.Sprintf("rows: %q, 1 to %d.", cut(text, 20), maxRows), "Correct this field."}
 		}
 	}
-	got, err := read(ctx, q)
+	got, err := s.instances(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -271,20 +274,25 @@ func (b *instancesBody) links(next string, f engine.Filter) {
 	b.JSON, b.CSV = "export"+strings.TrimPrefix(b.JSON, "instances"), "export"+strings.TrimPrefix(b.CSV, "instances")
 }
 
-// export sends a page of the list as a file.
+// exportTime bounds how long one export may take; each instance has Options.Timeout to be sent.
+const exportTime = 10 * time.Minute
+
+// export sends a page of the list as a file. As JSON it has the documents of the instances: these
+// are read and sent one instance after the other, as they are then, so that an export needs the
+// room of one, however slow its reader is. What goes wrong on the way breaks the connection off,
+// and so the file.
 func (s *server) export(w http.ResponseWriter, r *http.Request) {
-	read := s.instances
-	if r.FormValue("format") != "csv" { // which has no documents
-		read = s.whole
+	done, err := s.turns.exports.take(r.Context())
+	if err != nil {
+		s.refuse(w, r, http.StatusServiceUnavailable, fmt.Sprintf("%d exports are being sent, which is the most at a time. Try again once one has ended.", exportTurns))
+		return
 	}
-	b, err := s.listed(r, read)
+	defer done()
+	b, err := s.listed(r)
 	if err != nil {
 		status, text, _ := explain(err)
 		s.refuse(w, r, status, text)
 		return
-	}
-	for n := range b.Rows {
-		s.redact(r, &b.Rows[n])
 	}
 	name := []string{"instances"}
 	for _, l := range lacking(r.Context()) { // the file has no other place to say so
@@ -297,7 +305,45 @@ func (s *server) export(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Content-Disposition", `attachment; filename="`+file+`.json"`)
-	_ = json.NewEncoder(w).Encode(b.Rows) //nolint:errchkjson // who asked may have gone
+	if err := s.exportJSON(w, r, b.Rows); err != nil {
+		s.log.Warn("dashboard: an export was broken off", slog.Any("error", err))
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// exportJSON sends a list of instances with their documents. It leaves out those that are gone by
+// now, or do not lie within the access any more.
+func (s *server) exportJSON(w http.ResponseWriter, r *http.Request, rows []fsm.RawInstance) error {
+	ctx, control, between := r.Context(), http.NewResponseController(w), "["
+	for n := range rows {
+		one, err := s.row(ctx, rows[n].ID)
+		if errors.Is(err, engine.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		i := shown.Snapshot(one)
+		s.redact(r, &i)
+		text, err := json.Marshal(i)
+		if err != nil {
+			return fmt.Errorf("instance %d: %w", i.ID, err)
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(s.Timeout)) // a recorder of a test has none
+		for _, part := range [][]byte{[]byte(between), text} {
+			if _, err := w.Write(part); err != nil {
+				return err
+			}
+		}
+		between = ",\n"
+	}
+	if between == "[" {
+		between = "[]"
+	} else {
+		between = "]"
+	}
+	_, err := w.Write([]byte(between + "\n"))
+	return err
 }
 
 // redact leaves of an instance what may be seen.

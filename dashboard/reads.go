@@ -98,27 +98,9 @@ func (s *server) countsAt(ctx context.Context, at *site) (engine.Counts, error) 
 }
 
 // instances reads a page of a list of what the access of ctx may see. The rows have no states,
-// results and progress: no list shows them, and a page of them may be large to keep.
+// results and progress: no list shows them, and a page of them may be large.
 func (s *server) instances(ctx context.Context, q engine.Query) (engine.Page, error) {
-	return s.page(ctx, "list", s.Refresh, q, func(got engine.Page, err error) (engine.Page, error) {
-		for n := range got.Instances {
-			i := &got.Instances[n]
-			i.State, i.Result, i.Progress = nil, nil, nil
-		}
-		return got, err
-	})
-}
-
-// whole reads a page of a list with all documents, of what the access of ctx may see. Nothing of it
-// is kept.
-func (s *server) whole(ctx context.Context, q engine.Query) (engine.Page, error) {
-	up, err := s.reached(ctx)
-	if err != nil {
-		return engine.Page{}, err
-	}
-	q.Within = accessOf(ctx).Within
-	got, err := turned(ctx, s.turns.heavy, func(ctx context.Context) (listed, error) { return s.listOf(ctx, q, up) })
-	return got.of(ctx), err
+	return s.page(ctx, "list", s.Refresh, q, func(got engine.Page, err error) (engine.Page, error) { return got, err })
 }
 
 // listed is a page of a list, of the places that answered.
@@ -147,7 +129,7 @@ func (s *server) page(ctx context.Context, what string, maxAge time.Duration, q 
 	if err != nil {
 		return engine.Page{}, err
 	}
-	q.Within = accessOf(ctx).Within
+	q.Within, q.Outline = accessOf(ctx).Within, true
 	key := fmt.Sprintf("%s %#v", what, q)
 	if s.cluster != nil {
 		key += fmt.Sprint(" ", placesOf(up))

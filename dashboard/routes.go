@@ -10,6 +10,8 @@ type table interface {
 	HandleFunc(pattern string, answer func(http.ResponseWriter, *http.Request))
 }
 
+const exportPath = "/export"
+
 // routes names what answers which path. Everything here is behind guard.
 func (s *server) routes(mux table) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -18,7 +20,7 @@ func (s *server) routes(mux table) {
 	})
 	s.serveAPI(mux)
 	mux.HandleFunc("GET /assets/{sum}/{name}", s.asset)
-	mux.HandleFunc("GET /export", s.export)
+	mux.HandleFunc("GET "+exportPath, s.export)
 	mux.HandleFunc("GET /suggest", s.suggest)
 	mux.HandleFunc("GET /instances/{id}/{field}", s.download)
 	for path, show := range map[string]func(*http.Request) (string, *page, error){

@@ -10,16 +10,18 @@ const (
 	lightTurns = 4
 	verbTurns  = 4
 	bulkTurns  = 2 // plans that are being applied
+	// exportTurns is how many exports are sent at a time: each holds one instance with its documents.
+	exportTurns = 2
 )
 
 // turn is a line: there is one place for each that may run.
 type turn chan struct{}
 
 // turns are the lines.
-type turns struct{ heavy, light, verbs, bulk turn }
+type turns struct{ heavy, light, verbs, bulk, exports turn }
 
 func newTurns(heavy int) turns {
-	return turns{make(turn, heavy), make(turn, lightTurns), make(turn, verbTurns), make(turn, bulkTurns)}
+	return turns{make(turn, heavy), make(turn, lightTurns), make(turn, verbTurns), make(turn, bulkTurns), make(turn, exportTurns)}
 }
 
 // take waits for a place. Call the function that it returns when what needed it has ended.

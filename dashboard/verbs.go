@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,7 +100,18 @@ func formFault(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return err
 	}
+	if late := bodyFault(err); late != nil {
+		return late
+	}
 	return &misuse{http.StatusBadRequest, "The form could not be read.", "Go back and send it again."}
+}
+
+// bodyFault returns the error of a body that did not arrive in time, else nil.
+func bodyFault(err error) error {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return &misuse{http.StatusRequestTimeout, "What you sent did not arrive in time.", "Nothing was changed. Send it again."}
 }
 
 // one carries out a verb, and returns which notice says so.

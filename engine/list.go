@@ -59,7 +59,7 @@ func (e *Engine) List(ctx context.Context, q Query) (page Page, err error) {
 
 // list checks a query, and returns its fingerprint as well.
 func list(q *Query) (p query.ListParams, of [8]byte, err error) {
-	p = query.ListParams{OldestFirst: q.OldestFirst, Limit: q.Limit, Visit: listVisit}
+	p = query.ListParams{OldestFirst: q.OldestFirst, Outline: q.Outline, Limit: q.Limit, Visit: listVisit}
 	if p.Filter, _, err = criteria(&q.Filter); err != nil {
 		return p, of, err
 	}

@@ -47,6 +47,7 @@ type Query struct {
 	Filter
 
 	OldestFirst bool   // by ascending id; else by descending id, the newest first
+	Outline     bool   // leaves out State, Result and Progress of the instances, and reads none of them
 	Limit       int    // instances of one page: 1 to MaxLimit; 0: DefaultLimit
 	After       string // Page.Next of the previous page of a query with the same Filter and order; "": from the beginning
 }

@@ -19,6 +19,7 @@ import (
 type ListParams struct {
 	Filter      store.Filter
 	OldestFirst bool
+	Outline     bool   // without documents
 	After       *int64 // the id that ended the page before; nil: there was none
 	Limit       int
 	Visit       int  // most rows to visit
@@ -40,7 +41,7 @@ func (r *Reader) List(ctx context.Context, p ListParams) (out Listed, err error)
 	within, fits, limit := p.span(), Where(&p.Filter), p.Limit+1
 	out.Instances = make([]fsm.RawInstance, 0, limit) // hosts serve it as JSON
 	if index := indexed(&p.Filter); index != nil && !p.Walk {
-		many, err := r.page(ctx, r.bitmaps, &p, r.find(within, limit, index, fits), &out)
+		many, err := r.page(ctx, r.bitmaps, &p, r.find(within, limit, index, fits, p.Outline), &out)
 		if err != nil {
 			return Listed{}, fmt.Errorf("list instances by an index: %w", err)
 		}
@@ -50,7 +51,7 @@ func (r *Reader) List(ctx context.Context, p ListParams) (out Listed, err error)
 		}
 		out.Instances = out.Instances[:0]
 	}
-	edge, err := r.page(ctx, r.client, &p, r.walk(within, limit, fits), &out)
+	edge, err := r.page(ctx, r.client, &p, r.walk(within, limit, fits, p.Outline), &out)
 	if err != nil {
 		return Listed{}, fmt.Errorf("list instances: %w", err)
 	}

@@ -37,7 +37,7 @@ func (p span) order() string {
 // walk selects the page along the primary key: at most limit of the rows that fit, and the last
 // row that it may visit. It stops at either. The column edge is NULL if it did not come to that
 // row, and otherwise says whether that row fits.
-func (r *Reader) walk(p span, limit int, fits []predicate.Instance) predicate.Instance {
+func (r *Reader) walk(p span, limit int, fits []predicate.Instance, outline bool) predicate.Instance {
 	return func(s *sql.Selector) {
 		with(s, part{"page", func(b *sql.Builder) {
 			b.WriteString("SELECT * FROM (SELECT id, ")
@@ -47,7 +47,7 @@ func (r *Reader) walk(p span, limit int, fits []predicate.Instance) predicate.In
 			p.write(b).WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(p.visit).WriteString("::int) w WHERE fits OR visited = ")
 			b.Arg(p.visit).WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(limit).WriteString("::int")
 		}})
-		r.whole(func(b *sql.Builder) {
+		r.selects(outline, func(b *sql.Builder) {
 			b.WriteString("(SELECT fits FROM page WHERE visited = ").Arg(p.visit).WriteByte(')')
 		})(s)
 		inPage(s)
@@ -56,7 +56,7 @@ func (r *Reader) walk(p span, limit int, fits []predicate.Instance) predicate.In
 
 // find selects the same page of the rows that an index finds, unless these are as many as it may
 // visit. Then it selects one of them, of which the column edge is true.
-func (r *Reader) find(p span, limit int, index predicate.Instance, fits []predicate.Instance) predicate.Instance {
+func (r *Reader) find(p span, limit int, index predicate.Instance, fits []predicate.Instance, outline bool) predicate.Instance {
 	return func(s *sql.Selector) {
 		with(s, part{"found", func(b *sql.Builder) {
 			b.WriteString("SELECT id, ")
@@ -70,7 +70,7 @@ func (r *Reader) find(p span, limit int, index predicate.Instance, fits []predic
 			b.WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(limit).WriteString("::int) UNION ALL ")
 			b.WriteString("SELECT min(id) FROM found HAVING count(*) = ").Arg(p.visit)
 		}})
-		r.whole(func(b *sql.Builder) {
+		r.selects(outline, func(b *sql.Builder) {
 			b.WriteString("(SELECT count(*) = ").Arg(p.visit).WriteString(" FROM found)")
 		})(s)
 		inPage(s)

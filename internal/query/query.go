@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ type Reader struct {
 	bitmaps *ent.Client // for queries by the index of labels
 	schema  string      // quoted
 	columns string      // of whole
+	outline string      // the same without documents
 }
 
 // New returns a reader of a store's tables. It does not touch the database.
@@ -32,11 +34,19 @@ func New(s *store.Store) *Reader {
 	schema := Quoted(s.Schema())
 	tables := ent.AlternateSchema(Tables(s.Schema()))
 	table := sql.Dialect(dialect.Postgres).Table(instance.Table).Schema(schema)
+	columns := table.Columns(fields...)
+	outline := slices.Clone(columns)
+	for i, field := range fields {
+		if field == instance.FieldState || field == instance.FieldResult || field == instance.FieldProgress {
+			outline[i] = "NULL::jsonb"
+		}
+	}
 	return &Reader{
 		client:  ent.NewClient(ent.Driver(s.Queries(false)), tables),
 		bitmaps: ent.NewClient(ent.Driver(s.Queries(true)), tables),
 		schema:  schema,
-		columns: strings.Join(table.Columns(fields...), ", "),
+		columns: strings.Join(columns, ", "),
+		outline: strings.Join(outline, ", "),
 	}
 }
 
@@ -62,9 +72,18 @@ var fields = []string{
 
 // whole selects the columns of fields, and then what more writes. Their text is made once.
 func (r *Reader) whole(more ...func(b *sql.Builder)) predicate.Instance {
+	return r.selects(false, more...)
+}
+
+// selects is whole, or leaves out documents, which Postgres then need not read.
+func (r *Reader) selects(outline bool, more ...func(b *sql.Builder)) predicate.Instance {
+	columns := r.columns
+	if outline {
+		columns = r.outline
+	}
 	return func(s *sql.Selector) {
 		s.SelectExpr(sql.ExprFunc(func(b *sql.Builder) {
-			b.WriteString(r.columns)
+			b.WriteString(columns)
 			for _, write := range more {
 				b.Comma()
 				write(b)

@@ -300,6 +300,13 @@ func TestListReadsWholeInstances(t *testing.T) {
 				require.NoError(t, err, mode)
 				require.Equal(t, b.allInstances(), got.Instances, mode)
 				require.Nil(t, got.Next)
+				outline, err := reader.List(t.Context(), query.ListParams{Filter: f, OldestFirst: true, Outline: true, Limit: 10, Visit: 100, Walk: walk})
+				require.NoError(t, err, mode)
+				for n := range outline.Instances {
+					require.Nil(t, outline.Instances[n].State)
+					outline.Instances[n].State = got.Instances[n].State // the only document that these have
+				}
+				require.Equal(t, got.Instances, outline.Instances)
 			}
 		}
 		none, err := reader.List(t.Context(), query.ListParams{Filter: store.Filter{Parent: 12345}, Limit: 10, Visit: 100})

@@ -1,0 +1,135 @@
+package dashboard_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/dashboard"
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+// An export holds one instance at a time, however many are exported at once. The memory is measured
+// each time some more has arrived, and not by a clock. No other test runs meanwhile.
+func TestExportsNeedTheRoomOfAnInstance(t *testing.T) { //nolint:paralleltest // it measures the heap
+	const rows, size, clients = 60, 500 << 10, 5
+	eng, err := engine.New(engine.Config{Pool: pgtest.Pool(t, pgtest.Migrated(t))})
+	require.NoError(t, err)
+	for range rows {
+		_, err := eng.Insert(t.Context(), shop.New(order{Card: strings.Repeat("x", size)}).After(time.Hour))
+		require.NoError(t, err)
+	}
+	h, err := dashboard.New(eng, dashboard.Options{Timeout: patience, Authorize: func(*http.Request) (dashboard.Access, error) {
+		return dashboard.Access{Level: dashboard.Read}, nil
+	}})
+	require.NoError(t, err)
+	server := httptest.NewServer(h)
+	defer server.Close()
+	var mu sync.Mutex
+	live := func() uint64 {
+		mu.Lock()
+		defer mu.Unlock()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, most := live(), uint64(0)
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/export?rows=100&format=json", nil)
+			assert.NoError(t, err)
+			answer, err := server.Client().Do(r)
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer func() { assert.NoError(t, answer.Body.Close()) }()
+			read, buffer := 0, make([]byte, 64<<10)
+			for next := 0; ; {
+				n, err := answer.Body.Read(buffer)
+				if read += n; read > next {
+					next += 4 << 20
+					now := live()
+					mu.Lock()
+					most = max(most, now)
+					mu.Unlock()
+				}
+				if err == io.EOF {
+					break
+				}
+				if !assert.NoError(t, err) {
+					return
+				}
+			}
+			assert.Greater(t, read, rows*size)
+		})
+	}
+	all.Wait()
+	require.Less(t, most, before+24<<20, "before: %d MB, %d MB of documents, %d exports", before>>20, rows*size>>20, clients)
+}
+
+// An export is one list, of all that is left of the page, also if it is empty.
+func TestAnExportIsAList(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{})
+	var none, all []map[string]any
+	require.NoError(t, json.Unmarshal([]byte(w.get("/export?format=json&queue=none", http.StatusOK)), &none))
+	require.NotNil(t, none)
+	require.Empty(t, none)
+	for n := range 3 {
+		w.insert(order{Card: fmt.Sprint("card-", n)}, nil)
+	}
+	require.NoError(t, json.Unmarshal([]byte(w.get("/export?format=json&rows=2&order=oldest", http.StatusOK)), &all))
+	require.Len(t, all, 2)
+	require.Equal(t, "card-0", all[0]["state"].(map[string]any)["card"])
+	require.Equal(t, "card-1", all[1]["state"].(map[string]any)["card"])
+}
+
+// A body that trickles in is given up after Options.Timeout, also if the host's server has no limit
+// of its own, and one that is too large is refused.
+func TestABodyIsBoundedInTimeAndSize(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{Timeout: 300 * time.Millisecond})
+	id := w.insert(order{}, nil)
+	for path, kind := range map[string]string{
+		fmt.Sprintf("/instances/%d/pause", id): "application/x-www-form-urlencoded", fmt.Sprintf("/api/instances/%d/pause", id): "application/json",
+	} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.Listener.Addr().String())
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\nContent-Length: 1000\r\n\r\n{", path, w.Listener.Addr(), kind)
+		require.NoError(t, err)
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil) // and nothing more is ever sent
+		require.NoError(t, err)
+		require.Equal(t, http.StatusRequestTimeout, answer.StatusCode, path)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Contains(t, string(body), "did not arrive in time")
+	}
+	i, err := w.eng.Get(context.WithoutCancel(t.Context()), fsm.ID(id))
+	require.NoError(t, err)
+	require.False(t, i.Paused)
+	for _, path := range []string{"/instances/%d/pause", "/api/instances/%d/pause"} {
+		status, _ := w.ask(http.MethodPost, fmt.Sprintf(path, id), "{"+strings.Repeat(" ", dashboard.MaxBodyBytes))
+		if strings.HasPrefix(path, "/api") {
+			require.Equal(t, http.StatusRequestEntityTooLarge, status)
+		}
+	}
+}
