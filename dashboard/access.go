@@ -40,8 +40,8 @@ type Access struct {
 	// engine.MaxActorBytes. Empty: the audit names the program.
 	Actor string
 	// Within bounds what the sender sees and changes to some queues, machines or labels. The zero
-	// Bounds do not bound. They are a predicate of every read, and a condition of every verb: instances
-	// outside do not exist for the sender. A verb that would also change instances outside,
+	// Bounds do not bound. They are a predicate of every read, and a condition of every verb:
+	// instances outside do not exist for the sender. A verb that would also change instances outside,
 	// such as the nodes of a graph whose root it cancels, is refused whole. Pages leave out what
 	// cannot be told apart so, such as the list of workers.
 	Within engine.Bounds
@@ -64,8 +64,8 @@ func within(ctx context.Context) ([]predicate.Instance, error) {
 	return engine.Where(engine.Filter{Within: accessOf(ctx).Within})
 }
 
-// covered returns which of the instances, at one place, the access of ctx covers; nil, if the access
-// has no bounds, stands for all.
+// covered returns which of the instances, at one place, the access of ctx covers; nil, if the
+// access has no bounds, stands for all.
 func (s *server) covered(ctx context.Context, at *site, ids []fsm.ID) (covered, error) {
 	if accessOf(ctx).everywhere() {
 		return nil, nil

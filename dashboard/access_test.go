@@ -156,6 +156,20 @@ func TestWrongOptionsNameTheirField(t *testing.T) {
 	}
 }
 
+func TestABaseIsACleanPath(t *testing.T) {
+	t.Parallel()
+	for _, base := range []string{"//x", "/x//y", "/", "x", "/x/", "/x/../y", "/./x", "/x?y", "/%78", "/x#", `/x\y`} {
+		_, err := dashboard.New(unasked(t), dashboard.Options{Base: base})
+		wrong, ok := errors.AsType[*dashboard.OptionError](err)
+		require.True(t, ok, base)
+		require.Equal(t, "Base", wrong.Field)
+	}
+	for _, base := range []string{"", "/x", "/x/y.z"} {
+		_, err := dashboard.New(unasked(t), dashboard.Options{Base: base})
+		require.NoError(t, err)
+	}
+}
+
 func TestLevelsHaveNames(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"none", "outline", "read", "operate", "unknown"}, []string{

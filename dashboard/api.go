@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/gendurable/gendurable/engine"
@@ -147,6 +149,30 @@ func decodeAPI(r *http.Request, into any) error {
 	}
 	if decoder.More() {
 		return &fieldError{"body", errors.New("there is more behind the document")}
+	}
+	return exactNames("", reflect.TypeOf(into).Elem(), text)
+}
+
+// exactNames returns an error for a field whose name differs from the documented one by case.
+// encoding/json takes it, so that a program could send a name twice, and a proxy that judges one
+// spelling would pass the other.
+func exactNames(in string, of reflect.Type, text json.RawMessage) error {
+	var members map[string]json.RawMessage
+	if of.Kind() != reflect.Struct || of == timeType || json.Unmarshal(text, &members) != nil {
+		return nil
+	}
+	known := map[string]reflect.Type{}
+	for _, f := range apiFields(of) {
+		known[f.name] = f.of
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		field, is := known[name]
+		if !is {
+			return &fieldError{in + cut(name, 100), errors.New("there is no such field: names are told apart by case")}
+		}
+		if err := exactNames(in+name+".", field, members[name]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

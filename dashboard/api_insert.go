@@ -45,8 +45,8 @@ func (s *server) apiInsertOne(r *http.Request, in *apiInsert) (out apiInserted, 
 	case !access.Within.Cover(in.Queue, in.Machine, in.Labels):
 		return out, &misuse{http.StatusForbidden, "Your access does not cover this queue, this machine and these labels.", "Nothing was inserted."}
 	case !access.everywhere() && (in.Key != "" || in.PartitionKey != ""):
-		// Keys are of all: this one would tell whether another instance has it, take signals that are kept
-		// for it, or keep others in line.
+		// Keys are of all: this one would tell whether another instance has it, take signals that are
+		// kept for it, or keep others in line.
 		return out, &misuse{http.StatusForbidden, "Your access is bound, and keys are shared with what it does not cover.", "Nothing was inserted. Insert it without a key and a partition key."}
 	}
 	stored, err := s.definitions(ctx)

@@ -367,3 +367,32 @@ func TestAPIAccess(t *testing.T) {
 	status, _ = c.send(http.MethodGet, "/api/overview", nil)
 	require.Equal(t, http.StatusForbidden, status)
 }
+
+// A name of a field is taken as it is documented, also within a filter, and a limit that is unknown
+// is no instance.
+func TestAPITakesNamesByCase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{})
+	id := w.insert(order{}, nil)
+	for _, c := range []struct{ path, body, field string }{
+		{fmt.Sprintf("/api/instances/%d/pause", id), `{"Reason": "x"}`, "Reason"},
+		{fmt.Sprintf("/api/instances/%d/cancel", id), `{"reason": "x", "DESCENDANTS": true}`, "DESCENDANTS"},
+		{"/api/plans", `{"verb": "cancel", "filter": {"queue": "mails", "Queue": "orders"}}`, "filter.Queue"},
+		{"/api/plans", `{"verb": "cancel", "All": true, "filter": {}}`, "All"},
+	} {
+		status, text := w.ask(http.MethodPost, c.path, c.body)
+		require.Equal(t, http.StatusBadRequest, status, text)
+		require.Contains(t, text, `"field":"`+c.field+`"`)
+	}
+	status, text := w.ask(http.MethodPost, "/api/plans", `{"verb": "cancel", "filter": {"labels": {"Any": "x"}}}`)
+	require.Equal(t, http.StatusOK, status, text)
+	i, err := w.eng.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, fsm.StatusAwaitingSignal, i.Status)
+	for _, verb := range []string{"close_gate", "open_gate", "set_gate"} {
+		status, text := w.ask(http.MethodPost, "/api/verbs/"+verb, `{"name": "unknown"}`)
+		require.Equal(t, http.StatusNotFound, status, text)
+		require.Contains(t, text, "no such limit", verb)
+		require.NotContains(t, text, "instance")
+	}
+}

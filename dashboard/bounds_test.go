@@ -393,6 +393,25 @@ func TestWhatLiesOutsideDoesNotExist(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, text)
 }
 
+// A page offers no form that is refused whatever one sends.
+func TestPagesOfferWhatTheAccessMay(t *testing.T) {
+	t.Parallel()
+	n := newNeighbours(t)
+	for name, access := range map[string]dashboard.Access{
+		"reader": {Level: dashboard.Read}, "all": {Level: dashboard.Operate}, "queue": {Level: dashboard.Operate, Within: bounded["queue"]},
+		"machine": {Level: dashboard.Operate, Within: bounded["machine"]}, "label": {Level: dashboard.Operate, Within: bounded["label"]},
+	} {
+		w := n.serveTo(t, access)
+		for path, offers := range map[string]bool{"/limits?keys=our-gate": name == "all", "/schedules": name == "all", "/queues": name == "all" || name == "queue"} {
+			if strings.HasPrefix(path, "/limits") && name != "all" && name != "reader" && name != "queue" {
+				continue // it may not see the limit
+			}
+			require.Equal(t, offers, strings.Contains(w.get(path, http.StatusOK), `method="post"`), "%s %s", name, path)
+		}
+		require.Equal(t, name != "reader", strings.Contains(w.get("/instances", http.StatusOK), `action="./plan"`), name)
+	}
+}
+
 // measured are times, which no two answers share.
 var measured = regexp.MustCompile(`[0-9.]+ (ms|µs|s)\b|\d{4}-\d\d-\d\d[T ][0-9:.]+( UTC|Z)?`)
 

@@ -41,8 +41,8 @@ func (s *server) guard(next http.Handler) (http.Handler, error) {
 		if r.URL.Path == exportPath {
 			limit = max(limit, exportTime)
 		}
-		// A body that trickles in holds a goroutine and a connection. A server of the host may have no
-		// limit of its own, and a recorder of a test has no deadlines.
+		// A body that trickles in holds a goroutine and a connection. The host's server may have no such
+		// limit, and a test's recorder has no deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit))
 		h := w.Header()
 		h.Set("Content-Security-Policy", csp)

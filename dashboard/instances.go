@@ -279,8 +279,8 @@ const exportTime = 10 * time.Minute
 
 // export sends a page of the list as a file. As JSON it has the documents of the instances: these
 // are read and sent one instance after the other, as they are then, so that an export needs the
-// room of one, however slow its reader is. What goes wrong on the way breaks the connection off,
-// and so the file.
+// room of one, however slow its reader is. An error on the way breaks the connection off, and so
+// the file.
 func (s *server) export(w http.ResponseWriter, r *http.Request) {
 	done, err := s.turns.exports.take(r.Context())
 	if err != nil {

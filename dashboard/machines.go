@@ -199,8 +199,8 @@ func (s *server) historian(ctx context.Context, place string) (*site, error) {
 }
 
 // recorded reads the history of the steps of a machine, and returns which transitions have
-// occurred; nil if nothing is recorded. The history does not have the queues and labels of instances,
-// so readers who may see only some of these see nothing of it.
+// occurred; nil if nothing is recorded. The history does not have the queues and labels of
+// instances, so readers who may see only some of these see nothing of it.
 func (s *server) recorded(ctx context.Context, at *site, b *machineBody, version int) (taken map[[2]string]int64, err error) {
 	const days = 7
 	var p past

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 )
@@ -106,8 +107,9 @@ func (o Options) validate() error {
 	if o.Heavy < 0 || o.Heavy > MaxHeavy {
 		wrong("Heavy", "%d, 0 to %d", o.Heavy, MaxHeavy)
 	}
-	if o.Base != "" && (!strings.HasPrefix(o.Base, "/") || strings.HasSuffix(o.Base, "/")) {
-		wrong("Base", "%q, must begin with a slash and not end with one", o.Base)
+	// Others would never be stripped: a mux cleans the paths of requests.
+	if o.Base != "" && (o.Base == "/" || o.Base[0] != '/' || path.Clean(o.Base) != o.Base || strings.ContainsAny(o.Base, "?#%\\")) {
+		wrong("Base", "%q, must be a clean path like /ops: a slash in front and between names only, without . and .., and nothing encoded", o.Base)
 	}
 	for field, origins := range map[string][]string{"Frames": o.Frames, "TrustedOrigins": o.TrustedOrigins} {
 		for n, origin := range origins {

@@ -49,6 +49,13 @@ type page struct {
 // Operator reports whether the reader may use verbs.
 func (p *page) Operator() bool { return p.Access.Level >= Operate }
 
+// Operates reports whether the reader may use the verbs on schedules and limits, which are of all
+// instances.
+func (p *page) Operates() bool { return p.Operator() && p.Access.everywhere() }
+
+// Pauses reports whether the reader may use the verbs on the queues that the page shows.
+func (p *page) Pauses() bool { return p.Operator() && p.Access.byQueue() }
+
 // Nav lists the entries of the navigation.
 func (p *page) Nav() []navEntry {
 	all := []navEntry{

@@ -101,8 +101,8 @@ func TestAnExportIsAList(t *testing.T) {
 	require.Equal(t, "card-1", all[1]["state"].(map[string]any)["card"])
 }
 
-// A body that trickles in is given up after Options.Timeout, also if the host's server has no limit
-// of its own, and one that is too large is refused.
+// A body that trickles in is given up after Options.Timeout, also if the host's server has no
+// limit, and one that is too large is refused.
 func TestABodyIsBoundedInTimeAndSize(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dashboard.Options{Timeout: 300 * time.Millisecond})

@@ -273,6 +273,9 @@ func (s *server) operate(r *http.Request) (string, *page, error) {
 		return "", nil, errNoSuchPage
 	}
 	s.shared.forget()
+	if strings.HasSuffix(verb, "_gate") && errors.Is(err, engine.ErrNotFound) {
+		err = errNoGate
+	}
 	if err != nil {
 		return "", nil, err
 	}
@@ -351,5 +354,7 @@ func setGate(ctx context.Context, at *site, name string, form url.Values) (chang
 		}
 		return at.engine.Admin().SetGate(ctx, g.Gate)
 	}
-	return false, &misuse{http.StatusNotFound, "There is no such limit, or no longer.", "The list of limits shows what there is."}
+	return false, errNoGate
 }
+
+var errNoGate = &misuse{http.StatusNotFound, "There is no such limit, or no longer.", "The list of limits shows what there is."}

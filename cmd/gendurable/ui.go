@@ -44,8 +44,8 @@ func (c *clusterUI) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// serve serves until ctx ends. It answers this machine only, and of it the browsers that have opened
-// a printed address: the audit names the user who started it.
+// serve serves until ctx ends. It answers this machine only, and of it the browsers that have
+// opened a printed address: the audit names the user who started it.
 func (c *serving) serve(ctx context.Context, a *app, of string, build func(dashboard.Options) (http.Handler, error)) error {
 	level := dashboard.Operate
 	if c.ReadOnly {
