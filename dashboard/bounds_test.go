@@ -204,9 +204,11 @@ func (n *neighbours) askings(t *testing.T, pattern, plan string) (all []string) 
 	fill := map[string][]string{
 		"{token}": {plan}, "{sum}": {"0"}, "{name}": {"style.css"}, "{field}": {"state", "result", "progress", "payload"},
 		"{verb}": {
-			"cancel", "retry", "restart", "run_now", "reschedule", "pause", "resume", "edit", "rewind", "signal", "pause_queue", "resume_queue",
-			"pause_schedule", "resume_schedule", "run_schedule", "delete_schedule", "close_gate", "open_gate", "drop_gate", "set_gate",
+			"pause_queue", "resume_queue", "pause_schedule", "resume_schedule", "run_schedule", "delete_schedule", "close_gate", "open_gate", "drop_gate", "set_gate",
 		},
+	}
+	if strings.Contains(path, "{id}") {
+		fill["{verb}"] = []string{"cancel", "retry", "restart", "run_now", "reschedule", "pause", "resume", "edit", "rewind", "signal"}
 	}
 	for _, of := range []map[string]fsm.ID{n.ours, n.theirs} {
 		for _, id := range of {
@@ -261,9 +263,11 @@ func (n *neighbours) bodies(path string) []string {
 		if strings.HasPrefix(path, "/plan") {
 			return []string{form(append(usual, "all", "1")...), form(append(usual, "queue", "theirs")...), form(append(usual, "error", "hidden")...)}
 		}
+		if strings.HasPrefix(path, "/instances/") {
+			return []string{form(append(usual, "name", "go")...), form(append(usual, "name", "go", "descendants", "1")...)}
+		}
 		return []string{
 			form(append(usual, "name", "theirs")...), form(append(usual, "name", "hidden-gate")...), form(append(usual, "name", "hidden-schedule")...),
-			form(append(usual, "name", "go", "descendants", "1")...),
 		}
 	}
 	switch {

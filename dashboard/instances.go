@@ -91,6 +91,7 @@ func (b *instancesBody) Value(field string) string { return strings.Join(b.Form[
 
 var failureKinds = []fsm.Failure{
 	fsm.FailureDecided, fsm.FailureError, fsm.FailureExhausted, fsm.FailureCrashes, fsm.FailureCancelled, fsm.FailureDeadline,
+	fsm.FailureSkipped,
 }
 
 // filterFields are the fields of the form that select.

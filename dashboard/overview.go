@@ -156,7 +156,7 @@ func (s *server) loadAt(ctx context.Context, at *site) (load engine.Load, err er
 func (s *server) held(ctx context.Context, o *overview) error {
 	gates, err := s.gates(ctx)
 	for _, g := range gates {
-		if g.Waiting > 0 || g.Closed {
+		if g.Waiting > 0 || g.Closed || !g.ClosedUntil.IsZero() {
 			o.Held = append(o.Held, g)
 		}
 	}

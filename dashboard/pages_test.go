@@ -532,3 +532,17 @@ func TestAnOutageIsSaid(t *testing.T) {
 	require.Contains(t, string(body), "data-refresh", "it mends itself")
 	require.NotContains(t, string(body), "127.0.0.1", "what a reader sees names no addresses")
 }
+
+// A limit that is closed holds instances back, also before one waits for it, and nodes that were
+// skipped can be asked for.
+func TestClosedLimitsAndSkippedNodesAreFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{})
+	_, err := w.eng.Admin().SetGate(t.Context(), engine.Gate{Name: "shut", Queue: "orders", Places: 3})
+	require.NoError(t, err)
+	require.NotContains(t, w.get("/", http.StatusOK), "Held back by limits")
+	w.post("/verbs/close_gate", http.StatusSeeOther, "name", "shut")
+	require.Regexp(t, `(?s)Held back by limits.*shut`, w.get("/", http.StatusOK))
+	require.Contains(t, w.get("/instances", http.StatusOK), "<option>skipped</option>")
+	w.get("/instances?failure=skipped", http.StatusOK)
+}

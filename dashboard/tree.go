@@ -11,6 +11,10 @@ import (
 // maxNodes is how many values of a document are shown; all of it can be downloaded.
 const maxNodes = 1500
 
+// maxFields is how many fields of the root, and of an object in it, are shown all the same: those
+// behind a large array may be the important ones.
+const maxFields = 50
+
 // maxText is how many bytes of one text are shown.
 const maxText = 4096
 
@@ -69,7 +73,7 @@ func grow(decoder *json.Decoder, key string, depth int, left *int) (*node, error
 				return nil, err
 			}
 			n.Size++
-			if *left >= 0 {
+			if *left >= 0 || n.Kind == "object" && depth <= 1 && n.Size <= maxFields {
 				n.Nodes = append(n.Nodes, child)
 			}
 		}

@@ -34,13 +34,13 @@
   };
 
   const banner = document.getElementById('link');
-  let lostAt = 0;
-  const lost = (why) => {
-    lostAt = lostAt || Date.now();
-    banner.textContent = why + ' What you see is from ' + brief((Date.now() - lostAt) / 1000) + ' ago; trying again.';
-    banner.hidden = false;
+  let seenAt = Date.now(), lack = ''; // when what is shown was read, and why it is not read anew
+  const age = () => {
+    if (lack) banner.textContent = lack + ' What you see is from ' + brief((Date.now() - seenAt) / 1000) + ' ago; trying again.';
+    banner.hidden = !lack;
   };
-  const found = () => { lostAt = 0; banner.hidden = true; };
+  const lost = (why) => { lack = why; age(); };
+  const found = () => { seenAt = Date.now(); lack = ''; age(); };
 
   const open = (region) => Array.from(region.querySelectorAll('details'), (d) => d.open);
   // Fields keep what was typed, details stay as they are, the focus stays at its place.
@@ -214,5 +214,5 @@
   if (fold && matchMedia('(min-width: 861px)').matches) fold.open = true;
   clock(document);
   times();
-  setInterval(times, 1000);
+  setInterval(() => { times(); age(); }, 1000);
 })();
