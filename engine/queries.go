@@ -20,9 +20,12 @@ import (
 // Ent returns the generated client on the engine's schema, for queries. It has no method that
 // writes, since a write would bypass the fences: Insert, Signal and Admin have the verbs. Its
 // transactions are read-only to Postgres. Codec decodes the states and results of its rows.
-func (e *Engine) Ent() *ent.Client { return e.queries }
+//
+// Each call returns a new client, and the engine's own reads use none of them. So an interceptor
+// reaches the queries of the client that it was added to, and no others: keep that client.
+func (e *Engine) Ent() *ent.Client { return queries(e.config.Driver, e.config.Schema) }
 
-// EntOn is like Ent, through another driver on the same database, for example a host's
+// EntOn is like [Engine.Ent], through another driver on the same database, for example a host's
 // transaction: the client sees what the transaction has written.
 func (e *Engine) EntOn(driver dialect.Driver) *ent.Client { return queries(driver, e.config.Schema) }
 
