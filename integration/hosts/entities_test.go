@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -20,6 +23,8 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	durableent "github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/predicate"
+	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/hosts/ent"
@@ -439,6 +444,72 @@ func TestHasInstance(t *testing.T) {
 		n, err = client.Order.Delete().Where(failed).ExecWith(t.Context(), s.eng)
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
+	})
+}
+
+// onEdges are the predicates on the edges of an instance, and what they select of the orders of
+// [TestHasInstanceAcrossEdges]: 1 has a child, 2 has a signal in its inbox, 3 has neither.
+var onEdges = map[string]struct {
+	accepts predicate.Instance
+	want    []int64
+}{
+	"HasChildren":     {instance.HasChildren(), []int64{1}},
+	"HasChildrenWith": {instance.HasChildrenWith(instance.HasParentWith(instance.HasChildren())), []int64{1}},
+	"HasParent":       {instance.Not(instance.HasParent()), []int64{1, 2, 3}},
+	"HasParentWith":   {instance.Not(instance.HasParentWith(instance.HasChildren())), []int64{1, 2, 3}},
+	"HasSignals":      {instance.HasSignals(), []int64{2}},
+	"HasSignalsWith": {instance.Or(
+		instance.HasChildrenWith(instance.Not(instance.HasSignals())),
+		instance.HasSignalsWith(signal.Name("paid"), signal.HasTarget(), signal.HasTargetWith(instance.HasSignals())),
+	), []int64{1, 2}},
+}
+
+// Predicates on the engine's edges name the engine's tables in the host's client.
+func TestHasInstanceAcrossEdges(t *testing.T) {
+	names := regexp.MustCompile(`func (Has\w+)\(`)
+	source, err := os.ReadFile("../../ent/instance/where.go")
+	require.NoError(t, err)
+	for _, found := range names.FindAllStringSubmatch(string(source), -1) {
+		require.Contains(t, onEdges, found[1], "the test has to try it")
+	}
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		client := ent.NewClient(ent.Driver(driver))
+		first := step(func(_ context.Context, v *fsm.Visit[cart, int64]) (fsm.Outcome, error) {
+			if v.State.Order == 1 {
+				return v.ScheduleChildren("settle", v.State, checkout.New(cart{})), nil
+			}
+			return v.Await("settle", v.State, paid), nil
+		})
+		s.first.Store(&first)
+		for id := range int64(3) {
+			o, err := creation(client.Order, id+1).SaveWith(t.Context(), s.eng, func(o *ent.Order) fsm.Spec { return specOf(o).After(time.Hour) })
+			require.NoError(t, err)
+			if id == 0 {
+				_, err = s.eng.Admin().RunNow(t.Context(), *o.InstanceID)
+				require.NoError(t, err)
+				s.reaches(*o.InstanceID, fsm.StatusAwaitingChildren)
+			}
+		}
+		_, err := s.eng.Signal(t.Context(), orderKey(2), paid.With(1))
+		require.NoError(t, err)
+		for name, p := range onEdges {
+			for way, where := range map[string]func(*entsql.Selector){
+				"instance": order.HasInstanceWith(s.eng, p.accepts),
+				"occupant": s.eng.HasOccupant("order:", order.FieldID, p.accepts),
+			} {
+				ids, err := client.Order.Query().Where(where).Order(order.ByID()).IDs(t.Context())
+				require.NoError(t, err, "%s, %s", name, way)
+				require.Equal(t, p.want, ids, "%s, %s", name, way)
+				n, err := client.Order.Update().Where(where).SetCustomer("eve").Save(t.Context())
+				require.NoError(t, err, "%s, %s", name, way)
+				require.Len(t, p.want, n)
+				page, err := client.Order.Query().WithInstance(s.eng, func(q *durableent.InstanceQuery) { q.Where(p.accepts) }).Order(order.ByID()).All(t.Context())
+				require.NoError(t, err)
+				for _, o := range page {
+					require.Equal(t, slices.Contains(p.want, o.ID), o.Instance != nil, "%s, %s", name, way)
+				}
+			}
+		}
 	})
 }
 
