@@ -26,8 +26,8 @@ func refuse(c *ent.Client) {
 	}))
 }
 
-// Each way to a client gives the host a copy: what it adds to that changes neither what the engine
-// reads nor another copy.
+// Each way to a client gives the host a copy. An interceptor of one copy changes neither the
+// engine's reads nor another copy.
 func TestAHostsInterceptorsReachItsOwnClientOnly(t *testing.T) {
 	t.Parallel()
 	e, pool := client(t, line)

@@ -84,7 +84,7 @@ func (e *Engine) exists(row *entsql.Selector, all []predicate.Instance, belongs 
 	builder := entsql.Dialect(row.Dialect())
 	table := builder.Table(instance.Table).Schema(query.Quoted(e.config.Schema)).As("gendurable_instance")
 	found := builder.Select(table.C(instance.FieldID)).From(table)
-	// A predicate on an edge finds its table by the engine's schemas, not by those of the host's client.
+	// A predicate on an edge finds its table by the engine's schemas. The host's client has others.
 	found.WithContext(ent.WithSchemas(row.Context(), query.Tables(e.config.Schema)))
 	found.Where(entsql.P(func(b *entsql.Builder) { belongs(b, table) }))
 	for _, accepts := range all {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"sync"
 
@@ -31,7 +32,9 @@ import (
 type Tx struct {
 	writer
 	hosted *store.Hosted
-	step   *store.StepTx // nil outside of InTx
+	step   *store.StepTx              // nil outside of InTx
+	outer  *entpgx.Driver             // that a savepoint of ent was set by; nil: none
+	over   func(context.Context) bool // whether the transaction has ended; nil: a commit ends it
 	mu     sync.Mutex
 	queues []string
 	ended  []int64  // instances that it cancelled
@@ -51,12 +54,17 @@ type SQLTx interface {
 // takes one or two round trips. Inside the transaction of [InTx] the engine nudges by itself.
 func (e *Engine) WithPgx(tx pgx.Tx) *Tx {
 	t := e.within(store.Pgx(tx))
+	t.in(tx)
+	return t
+}
+
+// in lets the verbs know the step, if tx is a step's own transaction.
+func (t *Tx) in(tx pgx.Tx) {
 	if own, ok := tx.(interface{ Step() *store.StepTx }); ok {
 		t.step = own.Step()
 		t.wake = t.step.Note
 		t.hosted.Spare(t.step.Instance)
 	}
-	return t
 }
 
 // WithSQL returns the engine's verbs inside a transaction of database/sql or of an ent client. A
@@ -65,7 +73,11 @@ func (e *Engine) WithSQL(tx SQLTx) *Tx {
 	if tx == nil {
 		return e.within(store.SQL(nil))
 	}
-	return e.within(store.SQL(tx))
+	t := e.within(store.SQL(tx))
+	if native, ok := entpgx.NativeOf(tx); ok {
+		t.in(native.Tx)
+	}
+	return t
 }
 
 // WithEnt returns the engine's verbs inside a transaction that a driver of ent began, on any
@@ -73,15 +85,38 @@ func (e *Engine) WithSQL(tx SQLTx) *Tx {
 // itself a verb takes one or two round trips, elsewhere one to four.
 //
 // A client that is generated with package entity/extension calls it: see the method Durable of its
-// Tx.
+// Tx. A caller that does not know whether the transaction is the outermost calls Committed after
+// its commit, instead of Nudge.
 func (e *Engine) WithEnt(tx dialect.Tx) *Tx {
-	switch tx := tx.(type) {
-	case nil:
+	if tx == nil {
 		return e.within(store.SQL(nil))
-	case *entpgx.Tx:
-		return e.WithPgx(tx.Pgx())
+	}
+	native, ok := entpgx.NativeOf(tx)
+	if own, is := tx.(*entpgx.Tx); is {
+		t := e.WithPgx(own.Pgx())
+		t.outer = native.Outer
+		return t
+	}
+	t := e.within(store.Foreign(entTx{tx}))
+	if ok {
+		t.in(native.Tx)
+		t.outer = native.Outer
+	}
+	if !plain(tx) {
+		t.over = entTx{tx}.over
+	}
+	return t
+}
+
+// plain reports whether the Commit of a transaction commits, as far as its type says.
+func plain(tx dialect.Tx) bool {
+	switch tx := tx.(type) {
+	case *entpgx.Tx, *entsql.Tx:
+		return true
+	case *dialect.DebugTx:
+		return plain(tx.Tx)
 	default:
-		return e.within(store.Foreign(entTx{tx}))
+		return false
 	}
 }
 
@@ -98,6 +133,15 @@ func (t entTx) Query(ctx context.Context, query string, args ...any) (store.Rows
 		return nil, err
 	}
 	return rows, nil
+}
+
+// over reports whether the transaction takes no further statement. If it has ended, none is sent.
+func (t entTx) over(ctx context.Context) bool {
+	rows, err := t.Query(ctx, "SELECT 1")
+	if err == nil {
+		_ = rows.Close()
+	}
+	return errors.Is(err, sql.ErrTxDone) || errors.Is(err, pgx.ErrTxClosed)
 }
 
 func (e *Engine) within(tx store.Transaction) *Tx {
@@ -131,9 +175,24 @@ func (t *Tx) besides(_ context.Context, effects store.Effects) {
 	}
 }
 
+// Committed is [Tx.Nudge] after a Commit that may not have been the outermost: of a savepoint, or
+// of a driver in whose transaction commits do nothing. Then it tells nothing yet. After a savepoint
+// of a driver made by [entpgx.Within], [entpgx.Driver.Committed] nudges; otherwise Nudge does, or
+// the next poll finds the work. Inside of [InTx] the engine nudges by itself.
+func (t *Tx) Committed(ctx context.Context) {
+	switch {
+	case t.over != nil && t.outer == nil && !t.over(ctx):
+	case t.outer != nil:
+		t.outer.AfterCommit(t.Nudge)
+	default:
+		t.Nudge()
+	}
+}
+
 // Nudge wakes this process's schedulers for rows written since the last call, and tells its steps
-// and its calls of Wait of cancelled instances. Call it after the commit. Without it the next poll
-// finds the work, within a second by default; other processes find it by polling in any case.
+// and its calls of Wait of cancelled instances. Call it after the outermost commit: neither after a
+// savepoint is released, nor after a rollback. Without it the next poll finds the work, within a
+// second by default; other processes find it by polling in any case.
 func (t *Tx) Nudge() {
 	t.mu.Lock()
 	queues, ended, missed := t.queues, t.ended, t.missed

@@ -20,6 +20,9 @@ type Around func(ctx context.Context, stmts []Stmt, send func(context.Context) e
 // configuration, sees the same as messages on a connection, and also what the host itself sends on
 // that pool.
 func (d *Driver) Around(f Around) *Driver {
+	if d.tx != nil && d.after == nil {
+		d.after = new([]func()) // one for both
+	}
 	outer := *d
 	if inner := d.around; inner != nil {
 		outer.around = func(ctx context.Context, stmts []Stmt, send func(context.Context) error) error {

@@ -21,8 +21,9 @@ const rollbackTimeout = 5 * time.Second
 // pool it is safe for concurrent use; inside a transaction it is not. The zero value is not usable.
 type Driver struct {
 	queries
-	pool *pgxpool.Pool // nil inside a transaction
-	tx   pgx.Tx        // nil over a pool
+	pool  *pgxpool.Pool // nil inside a transaction
+	tx    pgx.Tx        // nil over a pool
+	after *[]func()     // of AfterCommit; nil: none yet
 }
 
 var _ dialect.Driver = (*Driver)(nil)
@@ -36,13 +37,17 @@ func New(pool *pgxpool.Pool) *Driver {
 	return d
 }
 
-// Within returns a driver inside a transaction of the caller's, who also ends it. Transactions that
-// the driver begins are savepoints.
-func Within(tx pgx.Tx) *Driver { return &Driver{queries: queries{db: inTx{tx}}, tx: tx} }
+// Within returns a driver inside a transaction of the caller's, who also ends it, and then calls
+// Committed. Transactions that the driver begins are savepoints.
+func Within(tx pgx.Tx) *Driver { return within(tx, nil) }
 
 // Within returns a driver like [Within] does, with everything that surrounds d.
-func (d *Driver) Within(tx pgx.Tx) *Driver {
-	return &Driver{queries: queries{db: inTx{tx}, around: d.around}, tx: tx}
+func (d *Driver) Within(tx pgx.Tx) *Driver { return within(tx, d.around) }
+
+func within(tx pgx.Tx, around Around) *Driver {
+	d := &Driver{queries: queries{db: inTx{tx}, around: around}, tx: tx}
+	d.native = Native{tx, d}
+	return d
 }
 
 // Pool returns the host's pool; nil for a driver made by Within.
@@ -112,7 +117,7 @@ func (d *Driver) BeginTx(ctx context.Context, options *entsql.TxOptions) (dialec
 		return nil, fmt.Errorf("begin a transaction: %w", err)
 	}
 	return &Tx{
-		queries: queries{db: inTx{tx}, around: d.around},
+		queries: queries{db: inTx{tx}, around: d.around, native: Native{tx, d.native.Outer}},
 		tx:      tx,
 		commit:  func() error { return d.Surround(ctx, tx.Commit, Stmt{Name: "commit", SQL: "COMMIT"}) },
 		rollback: func() error {
@@ -160,6 +165,7 @@ func (t *Tx) Rollback() error { return t.rollback() }
 type queries struct {
 	db     runner
 	around Around // nil: nothing
+	native Native // of a transaction
 }
 
 type runner interface {
@@ -205,6 +211,9 @@ func (q queries) Query(ctx context.Context, query string, args, v any) error {
 	target, ok := v.(*entsql.Rows)
 	if !ok {
 		return fmt.Errorf("run a query: the result is a %T, want *sql.Rows", v)
+	}
+	if q.asked(ctx) {
+		return errAsked
 	}
 	arguments, err := list(args)
 	if err != nil {

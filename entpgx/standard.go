@@ -39,6 +39,9 @@ func ofBuilder(query string) bool {
 // QueryContext runs a query, and returns its rows as database/sql's. ent's clients offer it to
 // hosts by the feature sql/execquery.
 func (q queries) QueryContext(ctx context.Context, query string, args ...any) (*stdsql.Rows, error) {
+	if q.asked(ctx) {
+		return nil, errAsked
+	}
 	peeked, err := q.query(ctx, query, args)
 	if err != nil {
 		return nil, constraint(err)

@@ -33,7 +33,8 @@ type shop struct {
 	pool *pgxpool.Pool
 	eng  *engine.Engine
 	// first is the first step of a checkout, where a test needs another than to wait for the payment.
-	first atomic.Pointer[step]
+	first     atomic.Pointer[step]
+	cancelled atomic.Int64 // as Hooks.Cancel is told
 }
 
 type step func(context.Context, *fsm.Visit[cart, int64]) (fsm.Outcome, error)
@@ -57,6 +58,7 @@ func newShop(t *testing.T) *shop {
 			return v.Done(cents), err
 		}))
 	eng, err := engine.New(engine.Config{Pool: s.pool, Machines: []fsm.Definition{def}, Logger: slog.New(slog.DiscardHandler),
+		Hooks: []engine.Hooks{{Cancel: func(_ context.Context, e engine.CancelEvent) { s.cancelled.Add(int64(e.Cancelled)) }}},
 		// Polls find nothing in this time, so an instance runs only if it was nudged.
 		Queues: map[string]engine.Queue{"default": {PollMin: time.Hour}}})
 	require.NoError(t, err)
@@ -342,4 +344,8 @@ func TestAHostsEntClientOnEntpgx(t *testing.T) {
 		_, err = checkout.Wait(within(t), s.eng, id)
 		require.NoError(t, err)
 	}
+	require.NoError(t, placeWithin(t.Context(), s.pool, s.eng, "bob", 1))
+	placed, err := s.client(s.db("pgx")).Order.Query().Where(order.Customer("bob")).Only(t.Context())
+	require.NoError(t, err)
+	s.reaches(*placed.InstanceID, fsm.StatusAwaitingSignal)
 }

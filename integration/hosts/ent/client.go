@@ -220,7 +220,7 @@ func (c *Client) Intercept(interceptors ...Interceptor) {
 type durableTx = durable.Tx
 
 // Durable returns the engine's verbs inside this transaction. What they write takes effect with the
-// commit, which also wakes the engine's schedulers.
+// commit, which also wakes the engine's schedulers, if it is the outermost: see engine.Tx.Committed.
 func (tx *Tx) Durable(eng *durable.Engine) *durable.Tx {
 	verbs := eng.WithEnt(tx.config.driver.(*txDriver).tx)
 	tx.OnCommit(func(next Committer) Committer {
@@ -228,11 +228,26 @@ func (tx *Tx) Durable(eng *durable.Engine) *durable.Tx {
 			if err := next.Commit(ctx, tx); err != nil {
 				return err
 			}
-			verbs.Nudge()
+			verbs.Committed(ctx)
 			return nil
 		})
 	})
 	return verbs
+}
+
+// durableTxOf returns the transaction that a client is in, also below the driver of its Debug; nil if
+// it is in none.
+func durableTxOf(driver dialect.Driver) *txDriver {
+	for {
+		switch d := driver.(type) {
+		case *txDriver:
+			return d
+		case *dialect.DebugDriver:
+			driver = d.Driver
+		default:
+			return nil
+		}
+	}
 }
 
 // durably calls f with the transaction that the client is in, or else with one of its own, which it
@@ -241,8 +256,9 @@ func durably(ctx context.Context, c config, eng *durable.Engine, f func(config, 
 	if eng == nil {
 		return errors.New("ent: the engine is nil")
 	}
-	if _, ok := c.driver.(*txDriver); ok {
+	if outer := durableTxOf(c.driver); outer != nil {
 		tx := &Tx{config: c, ctx: ctx}
+		tx.config.driver = outer
 		return f(c, tx.Durable(eng))
 	}
 	own, err := newTx(ctx, c.driver)

@@ -1,0 +1,108 @@
+package entpgx
+
+import (
+	"context"
+	stdsql "database/sql"
+	"errors"
+
+	"entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
+	"github.com/jackc/pgx/v5"
+)
+
+// AfterCommit has f called when the transaction of the driver has committed, as [Driver.Committed]
+// says. Over a pool it calls f at once.
+func (d *Driver) AfterCommit(f func()) {
+	if d.tx == nil {
+		f()
+		return
+	}
+	if d.after == nil {
+		d.after = new([]func())
+	}
+	*d.after = append(*d.after, f)
+}
+
+// Committed says to a driver made by [Within] that its transaction has committed, the outermost one
+// if that is a savepoint. It calls the functions that AfterCommit got since the last call: they
+// wake an engine for the work of an ent client on this driver. Call it after no rollback.
+func (d *Driver) Committed() {
+	if d.after == nil {
+		return
+	}
+	all := *d.after
+	*d.after = nil
+	for _, f := range all {
+		f()
+	}
+}
+
+// Native is what a transaction of ent is to pgx.
+type Native struct {
+	// Tx is the transaction, or the savepoint, in which its statements run.
+	Tx pgx.Tx
+	// Outer is the driver made by [Within] that set the savepoint. It is nil if the Commit of Tx is
+	// the outermost.
+	Outer *Driver
+}
+
+// NativeOf returns what a transaction of ent is to pgx, through any wrappers: a dialect.Tx, or the
+// *Tx of a client that was generated with the feature sql/execquery. It returns false if the
+// transaction is none of a [Driver]. It sends nothing. A wrapper that this package does not know
+// sees one query, with a context that has ended, and has to pass that context on.
+func NativeOf(tx any) (Native, bool) {
+	switch tx := tx.(type) {
+	case *Tx:
+		return tx.native, true
+	case *dialect.DebugTx:
+		return NativeOf(tx.Tx)
+	case nil, *entsql.Tx, *stdsql.Tx:
+		return Native{}, false
+	case dialect.ExecQuerier:
+		return ask(func(ctx context.Context) error {
+			var found entsql.Rows
+			err := tx.Query(ctx, question, []any{}, &found)
+			if found.ColumnScanner == nil {
+				return err
+			}
+			return errors.Join(err, found.Close())
+		})
+	case interface {
+		QueryContext(ctx context.Context, query string, args ...any) (*stdsql.Rows, error)
+	}:
+		return ask(func(ctx context.Context) error {
+			found, err := tx.QueryContext(ctx, question) //nolint:rowserrcheck,sqlclosecheck // there are none
+			if found == nil {
+				return err
+			}
+			return errors.Join(err, found.Close())
+		})
+	}
+	return Native{}, false
+}
+
+// question is a query for drivers other than this package's, which send it if they pass over that
+// its context has ended.
+const question = "SELECT 1"
+
+var errAsked = errors.New("this query only asked for the transaction of pgx")
+
+type askingKey struct{}
+
+// ask sends a query whose context asks the driver below for its transaction. The context has ended:
+// database/sql returns before it sends anything.
+func ask(send func(context.Context) error) (n Native, ok bool) {
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), askingKey{}, &n))
+	cancel()
+	err := send(ctx)
+	return n, err != nil && n.Tx != nil
+}
+
+// asked answers a query of [NativeOf].
+func (q queries) asked(ctx context.Context) bool {
+	n, ok := ctx.Value(askingKey{}).(*Native)
+	if ok {
+		*n = q.native
+	}
+	return ok
+}
