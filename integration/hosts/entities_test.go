@@ -229,6 +229,47 @@ func TestSaveWithSavesBothOrNeither(t *testing.T) {
 	})
 }
 
+// An order that is there already keeps its instance: SaveWith makes no second one.
+func TestSaveWithOrphansNoInstance(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		client := ent.NewClient(ent.Driver(driver))
+		placed, err := creation(client.Order, 1).SaveWith(t.Context(), s.eng, specOf)
+		require.NoError(t, err)
+		refused := func(client *ent.Client, b *ent.OrderCreate, message string) {
+			t.Helper()
+			_, err := b.SaveWith(t.Context(), s.eng, func(o *ent.Order) fsm.Spec { return specOf(o).Key("another") })
+			require.True(t, ent.IsValidationError(err), "%v", err)
+			require.ErrorContains(t, err, message)
+			require.Equal(t, []int{1, 1}, []int{s.instances(), counted(t, client)})
+			found, err := client.Order.Get(t.Context(), 1)
+			require.NoError(t, err)
+			require.Equal(t, placed.InstanceID, found.InstanceID)
+		}
+		for _, id := range []int64{1, 2} {
+			for _, conflict := range []func(*ent.OrderCreate){
+				func(b *ent.OrderCreate) { b.OnConflict(entsql.ResolveWithNewValues()) },
+				func(b *ent.OrderCreate) { b.OnConflictColumns(order.FieldID).UpdateNewValues() },
+				func(b *ent.OrderCreate) { b.OnConflictColumns(order.FieldID).Ignore() },
+				func(b *ent.OrderCreate) { b.OnConflict(entsql.DoNothing()) },
+			} {
+				b := creation(client.Order, id)
+				conflict(b)
+				refused(client, b, "SaveWith takes no OnConflict")
+			}
+		}
+		// A hook may return what is there already, with its instance or without that column.
+		for _, fields := range [][]string{order.Columns, {order.FieldID}} {
+			hooked := ent.NewClient(ent.Driver(driver))
+			hooked.Order.Use(func(ent.Mutator) ent.Mutator {
+				return ent.MutateFunc(func(ctx context.Context, _ ent.Mutation) (ent.Value, error) {
+					return client.Order.Query().Select(fields...).Only(ctx)
+				})
+			})
+			refused(client, creation(hooked.Order, 2), "Order has an instance already")
+		}
+	})
+}
+
 // The update of the column is part of the creation: the host's hooks see one mutation.
 func TestHooksSeeOneCreation(t *testing.T) {
 	t.Parallel()

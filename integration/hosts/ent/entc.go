@@ -1,7 +1,7 @@
 //go:build entc
 
 // Command entc generates this package, as a host does. The feature sql/execquery is for WithSQL of
-// an ent transaction; the extension needs none.
+// an ent transaction, sql/upsert for a test; the extension needs none.
 package main
 
 import (
@@ -17,7 +17,7 @@ func main() {
 	err := entc.Generate("../schema", &gen.Config{
 		Target:   ".",
 		Package:  "github.com/gendurable/gendurable/integration/hosts/ent",
-		Features: []gen.Feature{gen.FeatureExecQuery},
+		Features: []gen.Feature{gen.FeatureExecQuery, gen.FeatureUpsert},
 	}, entc.Extensions(extension.New()))
 	if err != nil {
 		log.Fatalf("generate package ent: %v", err)

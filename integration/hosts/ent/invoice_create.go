@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 
+	"entgo.io/ent/dialect"
+	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"entgo.io/ent/schema/field"
 	durable "github.com/gendurable/gendurable/engine"
@@ -22,6 +24,7 @@ type InvoiceCreate struct {
 	config
 	mutation *InvoiceMutation
 	hooks    []Hook
+	conflict []sql.ConflictOption
 }
 
 // SetInstanceID sets the "instance_id" field.
@@ -154,6 +157,7 @@ func (_c *InvoiceCreate) createSpec() (*Invoice, *sqlgraph.CreateSpec) {
 		_node = &Invoice{config: _c.config}
 		_spec = sqlgraph.NewCreateSpec(invoice.Table, sqlgraph.NewFieldSpec(invoice.FieldID, field.TypeUUID))
 	)
+	_spec.OnConflict = _c.conflict
 	if id, ok := _c.mutation.ID(); ok {
 		_node.ID = id
 		_spec.ID.Value = &id
@@ -186,6 +190,232 @@ func (_c *InvoiceCreate) createSpec() (*Invoice, *sqlgraph.CreateSpec) {
 	return _node, _spec
 }
 
+// OnConflict allows configuring the `ON CONFLICT` / `ON DUPLICATE KEY` clause
+// of the `INSERT` statement. For example:
+//
+//	client.Invoice.Create().
+//		SetInstanceID(v).
+//		OnConflict(
+//			// Update the row with the new values
+//			// the was proposed for insertion.
+//			sql.ResolveWithNewValues(),
+//		).
+//		// Override some of the fields with custom
+//		// update values.
+//		Update(func(u *ent.InvoiceUpsert) {
+//			SetInstanceID(v+v).
+//		}).
+//		Exec(ctx)
+func (_c *InvoiceCreate) OnConflict(opts ...sql.ConflictOption) *InvoiceUpsertOne {
+	_c.conflict = opts
+	return &InvoiceUpsertOne{
+		create: _c,
+	}
+}
+
+// OnConflictColumns calls `OnConflict` and configures the columns
+// as conflict target. Using this option is equivalent to using:
+//
+//	client.Invoice.Create().
+//		OnConflict(sql.ConflictColumns(columns...)).
+//		Exec(ctx)
+func (_c *InvoiceCreate) OnConflictColumns(columns ...string) *InvoiceUpsertOne {
+	_c.conflict = append(_c.conflict, sql.ConflictColumns(columns...))
+	return &InvoiceUpsertOne{
+		create: _c,
+	}
+}
+
+type (
+	// InvoiceUpsertOne is the builder for "upsert"-ing
+	//  one Invoice node.
+	InvoiceUpsertOne struct {
+		create *InvoiceCreate
+	}
+
+	// InvoiceUpsert is the "OnConflict" setter.
+	InvoiceUpsert struct {
+		*sql.UpdateSet
+	}
+)
+
+// SetInstanceID sets the "instance_id" field.
+func (u *InvoiceUpsert) SetInstanceID(v fsm.ID) *InvoiceUpsert {
+	u.Set(invoice.FieldInstanceID, v)
+	return u
+}
+
+// UpdateInstanceID sets the "instance_id" field to the value that was provided on create.
+func (u *InvoiceUpsert) UpdateInstanceID() *InvoiceUpsert {
+	u.SetExcluded(invoice.FieldInstanceID)
+	return u
+}
+
+// AddInstanceID adds v to the "instance_id" field.
+func (u *InvoiceUpsert) AddInstanceID(v fsm.ID) *InvoiceUpsert {
+	u.Add(invoice.FieldInstanceID, v)
+	return u
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (u *InvoiceUpsert) ClearInstanceID() *InvoiceUpsert {
+	u.SetNull(invoice.FieldInstanceID)
+	return u
+}
+
+// SetCents sets the "cents" field.
+func (u *InvoiceUpsert) SetCents(v int64) *InvoiceUpsert {
+	u.Set(invoice.FieldCents, v)
+	return u
+}
+
+// UpdateCents sets the "cents" field to the value that was provided on create.
+func (u *InvoiceUpsert) UpdateCents() *InvoiceUpsert {
+	u.SetExcluded(invoice.FieldCents)
+	return u
+}
+
+// AddCents adds v to the "cents" field.
+func (u *InvoiceUpsert) AddCents(v int64) *InvoiceUpsert {
+	u.Add(invoice.FieldCents, v)
+	return u
+}
+
+// UpdateNewValues updates the mutable fields using the new values that were set on create except the ID field.
+// Using this option is equivalent to using:
+//
+//	client.Invoice.Create().
+//		OnConflict(
+//			sql.ResolveWithNewValues(),
+//			sql.ResolveWith(func(u *sql.UpdateSet) {
+//				u.SetIgnore(invoice.FieldID)
+//			}),
+//		).
+//		Exec(ctx)
+func (u *InvoiceUpsertOne) UpdateNewValues() *InvoiceUpsertOne {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWithNewValues())
+	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(s *sql.UpdateSet) {
+		if _, exists := u.create.mutation.ID(); exists {
+			s.SetIgnore(invoice.FieldID)
+		}
+	}))
+	return u
+}
+
+// Ignore sets each column to itself in case of conflict.
+// Using this option is equivalent to using:
+//
+//	client.Invoice.Create().
+//	    OnConflict(sql.ResolveWithIgnore()).
+//	    Exec(ctx)
+func (u *InvoiceUpsertOne) Ignore() *InvoiceUpsertOne {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWithIgnore())
+	return u
+}
+
+// DoNothing configures the conflict_action to `DO NOTHING`.
+// Supported only by SQLite and PostgreSQL.
+func (u *InvoiceUpsertOne) DoNothing() *InvoiceUpsertOne {
+	u.create.conflict = append(u.create.conflict, sql.DoNothing())
+	return u
+}
+
+// Update allows overriding fields `UPDATE` values. See the InvoiceCreate.OnConflict
+// documentation for more info.
+func (u *InvoiceUpsertOne) Update(set func(*InvoiceUpsert)) *InvoiceUpsertOne {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(update *sql.UpdateSet) {
+		set(&InvoiceUpsert{UpdateSet: update})
+	}))
+	return u
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (u *InvoiceUpsertOne) SetInstanceID(v fsm.ID) *InvoiceUpsertOne {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.SetInstanceID(v)
+	})
+}
+
+// AddInstanceID adds v to the "instance_id" field.
+func (u *InvoiceUpsertOne) AddInstanceID(v fsm.ID) *InvoiceUpsertOne {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.AddInstanceID(v)
+	})
+}
+
+// UpdateInstanceID sets the "instance_id" field to the value that was provided on create.
+func (u *InvoiceUpsertOne) UpdateInstanceID() *InvoiceUpsertOne {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.UpdateInstanceID()
+	})
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (u *InvoiceUpsertOne) ClearInstanceID() *InvoiceUpsertOne {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.ClearInstanceID()
+	})
+}
+
+// SetCents sets the "cents" field.
+func (u *InvoiceUpsertOne) SetCents(v int64) *InvoiceUpsertOne {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.SetCents(v)
+	})
+}
+
+// AddCents adds v to the "cents" field.
+func (u *InvoiceUpsertOne) AddCents(v int64) *InvoiceUpsertOne {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.AddCents(v)
+	})
+}
+
+// UpdateCents sets the "cents" field to the value that was provided on create.
+func (u *InvoiceUpsertOne) UpdateCents() *InvoiceUpsertOne {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.UpdateCents()
+	})
+}
+
+// Exec executes the query.
+func (u *InvoiceUpsertOne) Exec(ctx context.Context) error {
+	if len(u.create.conflict) == 0 {
+		return errors.New("ent: missing options for InvoiceCreate.OnConflict")
+	}
+	return u.create.Exec(ctx)
+}
+
+// ExecX is like Exec, but panics if an error occurs.
+func (u *InvoiceUpsertOne) ExecX(ctx context.Context) {
+	if err := u.create.Exec(ctx); err != nil {
+		panic(err)
+	}
+}
+
+// Exec executes the UPSERT query and returns the inserted/updated ID.
+func (u *InvoiceUpsertOne) ID(ctx context.Context) (id uuid.UUID, err error) {
+	if u.create.driver.Dialect() == dialect.MySQL {
+		// In case of "ON CONFLICT", there is no way to get back non-numeric ID
+		// fields from the database since MySQL does not support the RETURNING clause.
+		return id, errors.New("ent: InvoiceUpsertOne.ID is not supported by MySQL driver. Use InvoiceUpsertOne.Exec instead")
+	}
+	node, err := u.create.Save(ctx)
+	if err != nil {
+		return id, err
+	}
+	return node.ID, nil
+}
+
+// IDX is like ID, but panics if an error occurs.
+func (u *InvoiceUpsertOne) IDX(ctx context.Context) uuid.UUID {
+	id, err := u.ID(ctx)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
 // SaveWith creates the Invoice together with its instance: both, or neither. It does so in the
 // transaction that the client is in, or else in one of its own. The function gets the Invoice as
 // saved, with its id, and returns the spec of the instance, of machine checkout.
@@ -194,14 +424,18 @@ func (_c *InvoiceCreate) createSpec() (*Invoice, *sqlgraph.CreateSpec) {
 func (_c *InvoiceCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Invoice) durablefsm.Spec) (*Invoice, error) {
 	var node *Invoice
 	outer := _c.config
+	if len(_c.conflict) > 0 {
+		return nil, &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: SaveWith takes no OnConflict, since a Invoice that is there already keeps its instance: upsert by OnConflict and ID, and give the Invoice an instance by the transaction's Durable if it has none")}
+	}
 	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
 		_c.config, _c.mutation.config = within, within
 		defer func() { _c.config, _c.mutation.config = outer, outer }()
 		if node, err = _c.Save(ctx); err != nil {
 			return err
 		}
+		has := &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: Invoice has an instance already")}
 		if node.InstanceID != nil {
-			return &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: Invoice has an instance already")}
+			return has
 		}
 		wanted := spec(node)
 		if got := wanted.Options().Machine; got != "checkout" {
@@ -211,9 +445,14 @@ func (_c *InvoiceCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec
 		if err != nil {
 			return err
 		}
-		// The update is part of the creation: no hook and no default applies to it.
-		if _, err := NewInvoiceClient(within).Update().Where(invoice.ID(node.ID)).SetInstanceID(id).sqlSave(ctx); err != nil {
+		// The update is part of the creation: no hook and no default applies to it. It finds nothing if a
+		// hook has returned a Invoice that was there already.
+		n, err := NewInvoiceClient(within).Update().Where(invoice.ID(node.ID), invoice.InstanceIDIsNil()).SetInstanceID(id).sqlSave(ctx)
+		if err != nil {
 			return err
+		}
+		if n == 0 {
+			return has
 		}
 		node.InstanceID = &id
 		return nil
@@ -230,6 +469,7 @@ type InvoiceCreateBulk struct {
 	config
 	err      error
 	builders []*InvoiceCreate
+	conflict []sql.ConflictOption
 }
 
 // Save creates the Invoice entities in the database.
@@ -259,6 +499,7 @@ func (_c *InvoiceCreateBulk) Save(ctx context.Context) ([]*Invoice, error) {
 					_, err = mutators[i+1].Mutate(root, _c.builders[i+1].mutation)
 				} else {
 					spec := &sqlgraph.BatchCreateSpec{Nodes: specs}
+					spec.OnConflict = _c.conflict
 					// Invoke the actual operation on the latest mutation in the chain.
 					if err = sqlgraph.BatchCreate(ctx, _c.driver, spec); err != nil {
 						if sqlgraph.IsConstraintError(err) {
@@ -305,6 +546,169 @@ func (_c *InvoiceCreateBulk) Exec(ctx context.Context) error {
 // ExecX is like Exec, but panics if an error occurs.
 func (_c *InvoiceCreateBulk) ExecX(ctx context.Context) {
 	if err := _c.Exec(ctx); err != nil {
+		panic(err)
+	}
+}
+
+// OnConflict allows configuring the `ON CONFLICT` / `ON DUPLICATE KEY` clause
+// of the `INSERT` statement. For example:
+//
+//	client.Invoice.CreateBulk(builders...).
+//		OnConflict(
+//			// Update the row with the new values
+//			// the was proposed for insertion.
+//			sql.ResolveWithNewValues(),
+//		).
+//		// Override some of the fields with custom
+//		// update values.
+//		Update(func(u *ent.InvoiceUpsert) {
+//			SetInstanceID(v+v).
+//		}).
+//		Exec(ctx)
+func (_c *InvoiceCreateBulk) OnConflict(opts ...sql.ConflictOption) *InvoiceUpsertBulk {
+	_c.conflict = opts
+	return &InvoiceUpsertBulk{
+		create: _c,
+	}
+}
+
+// OnConflictColumns calls `OnConflict` and configures the columns
+// as conflict target. Using this option is equivalent to using:
+//
+//	client.Invoice.Create().
+//		OnConflict(sql.ConflictColumns(columns...)).
+//		Exec(ctx)
+func (_c *InvoiceCreateBulk) OnConflictColumns(columns ...string) *InvoiceUpsertBulk {
+	_c.conflict = append(_c.conflict, sql.ConflictColumns(columns...))
+	return &InvoiceUpsertBulk{
+		create: _c,
+	}
+}
+
+// InvoiceUpsertBulk is the builder for "upsert"-ing
+// a bulk of Invoice nodes.
+type InvoiceUpsertBulk struct {
+	create *InvoiceCreateBulk
+}
+
+// UpdateNewValues updates the mutable fields using the new values that
+// were set on create. Using this option is equivalent to using:
+//
+//	client.Invoice.Create().
+//		OnConflict(
+//			sql.ResolveWithNewValues(),
+//			sql.ResolveWith(func(u *sql.UpdateSet) {
+//				u.SetIgnore(invoice.FieldID)
+//			}),
+//		).
+//		Exec(ctx)
+func (u *InvoiceUpsertBulk) UpdateNewValues() *InvoiceUpsertBulk {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWithNewValues())
+	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(s *sql.UpdateSet) {
+		for _, b := range u.create.builders {
+			if _, exists := b.mutation.ID(); exists {
+				s.SetIgnore(invoice.FieldID)
+			}
+		}
+	}))
+	return u
+}
+
+// Ignore sets each column to itself in case of conflict.
+// Using this option is equivalent to using:
+//
+//	client.Invoice.Create().
+//		OnConflict(sql.ResolveWithIgnore()).
+//		Exec(ctx)
+func (u *InvoiceUpsertBulk) Ignore() *InvoiceUpsertBulk {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWithIgnore())
+	return u
+}
+
+// DoNothing configures the conflict_action to `DO NOTHING`.
+// Supported only by SQLite and PostgreSQL.
+func (u *InvoiceUpsertBulk) DoNothing() *InvoiceUpsertBulk {
+	u.create.conflict = append(u.create.conflict, sql.DoNothing())
+	return u
+}
+
+// Update allows overriding fields `UPDATE` values. See the InvoiceCreateBulk.OnConflict
+// documentation for more info.
+func (u *InvoiceUpsertBulk) Update(set func(*InvoiceUpsert)) *InvoiceUpsertBulk {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(update *sql.UpdateSet) {
+		set(&InvoiceUpsert{UpdateSet: update})
+	}))
+	return u
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (u *InvoiceUpsertBulk) SetInstanceID(v fsm.ID) *InvoiceUpsertBulk {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.SetInstanceID(v)
+	})
+}
+
+// AddInstanceID adds v to the "instance_id" field.
+func (u *InvoiceUpsertBulk) AddInstanceID(v fsm.ID) *InvoiceUpsertBulk {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.AddInstanceID(v)
+	})
+}
+
+// UpdateInstanceID sets the "instance_id" field to the value that was provided on create.
+func (u *InvoiceUpsertBulk) UpdateInstanceID() *InvoiceUpsertBulk {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.UpdateInstanceID()
+	})
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (u *InvoiceUpsertBulk) ClearInstanceID() *InvoiceUpsertBulk {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.ClearInstanceID()
+	})
+}
+
+// SetCents sets the "cents" field.
+func (u *InvoiceUpsertBulk) SetCents(v int64) *InvoiceUpsertBulk {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.SetCents(v)
+	})
+}
+
+// AddCents adds v to the "cents" field.
+func (u *InvoiceUpsertBulk) AddCents(v int64) *InvoiceUpsertBulk {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.AddCents(v)
+	})
+}
+
+// UpdateCents sets the "cents" field to the value that was provided on create.
+func (u *InvoiceUpsertBulk) UpdateCents() *InvoiceUpsertBulk {
+	return u.Update(func(s *InvoiceUpsert) {
+		s.UpdateCents()
+	})
+}
+
+// Exec executes the query.
+func (u *InvoiceUpsertBulk) Exec(ctx context.Context) error {
+	if u.create.err != nil {
+		return u.create.err
+	}
+	for i, b := range u.create.builders {
+		if len(b.conflict) != 0 {
+			return fmt.Errorf("ent: OnConflict was set for builder %d. Set it on the InvoiceCreateBulk instead", i)
+		}
+	}
+	if len(u.create.conflict) == 0 {
+		return errors.New("ent: missing options for InvoiceCreateBulk.OnConflict")
+	}
+	return u.create.Exec(ctx)
+}
+
+// ExecX is like Exec, but panics if an error occurs.
+func (u *InvoiceUpsertBulk) ExecX(ctx context.Context) {
+	if err := u.create.Exec(ctx); err != nil {
 		panic(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"entgo.io/ent/schema/field"
 	durable "github.com/gendurable/gendurable/engine"
@@ -20,6 +21,7 @@ type OrderCreate struct {
 	config
 	mutation *OrderMutation
 	hooks    []Hook
+	conflict []sql.ConflictOption
 }
 
 // SetInstanceID sets the "instance_id" field.
@@ -122,6 +124,7 @@ func (_c *OrderCreate) createSpec() (*Order, *sqlgraph.CreateSpec) {
 		_node = &Order{config: _c.config}
 		_spec = sqlgraph.NewCreateSpec(order.Table, sqlgraph.NewFieldSpec(order.FieldID, field.TypeInt64))
 	)
+	_spec.OnConflict = _c.conflict
 	if id, ok := _c.mutation.ID(); ok {
 		_node.ID = id
 		_spec.ID.Value = id
@@ -141,6 +144,253 @@ func (_c *OrderCreate) createSpec() (*Order, *sqlgraph.CreateSpec) {
 	return _node, _spec
 }
 
+// OnConflict allows configuring the `ON CONFLICT` / `ON DUPLICATE KEY` clause
+// of the `INSERT` statement. For example:
+//
+//	client.Order.Create().
+//		SetInstanceID(v).
+//		OnConflict(
+//			// Update the row with the new values
+//			// the was proposed for insertion.
+//			sql.ResolveWithNewValues(),
+//		).
+//		// Override some of the fields with custom
+//		// update values.
+//		Update(func(u *ent.OrderUpsert) {
+//			SetInstanceID(v+v).
+//		}).
+//		Exec(ctx)
+func (_c *OrderCreate) OnConflict(opts ...sql.ConflictOption) *OrderUpsertOne {
+	_c.conflict = opts
+	return &OrderUpsertOne{
+		create: _c,
+	}
+}
+
+// OnConflictColumns calls `OnConflict` and configures the columns
+// as conflict target. Using this option is equivalent to using:
+//
+//	client.Order.Create().
+//		OnConflict(sql.ConflictColumns(columns...)).
+//		Exec(ctx)
+func (_c *OrderCreate) OnConflictColumns(columns ...string) *OrderUpsertOne {
+	_c.conflict = append(_c.conflict, sql.ConflictColumns(columns...))
+	return &OrderUpsertOne{
+		create: _c,
+	}
+}
+
+type (
+	// OrderUpsertOne is the builder for "upsert"-ing
+	//  one Order node.
+	OrderUpsertOne struct {
+		create *OrderCreate
+	}
+
+	// OrderUpsert is the "OnConflict" setter.
+	OrderUpsert struct {
+		*sql.UpdateSet
+	}
+)
+
+// SetInstanceID sets the "instance_id" field.
+func (u *OrderUpsert) SetInstanceID(v fsm.ID) *OrderUpsert {
+	u.Set(order.FieldInstanceID, v)
+	return u
+}
+
+// UpdateInstanceID sets the "instance_id" field to the value that was provided on create.
+func (u *OrderUpsert) UpdateInstanceID() *OrderUpsert {
+	u.SetExcluded(order.FieldInstanceID)
+	return u
+}
+
+// AddInstanceID adds v to the "instance_id" field.
+func (u *OrderUpsert) AddInstanceID(v fsm.ID) *OrderUpsert {
+	u.Add(order.FieldInstanceID, v)
+	return u
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (u *OrderUpsert) ClearInstanceID() *OrderUpsert {
+	u.SetNull(order.FieldInstanceID)
+	return u
+}
+
+// SetCustomer sets the "customer" field.
+func (u *OrderUpsert) SetCustomer(v string) *OrderUpsert {
+	u.Set(order.FieldCustomer, v)
+	return u
+}
+
+// UpdateCustomer sets the "customer" field to the value that was provided on create.
+func (u *OrderUpsert) UpdateCustomer() *OrderUpsert {
+	u.SetExcluded(order.FieldCustomer)
+	return u
+}
+
+// SetCents sets the "cents" field.
+func (u *OrderUpsert) SetCents(v int64) *OrderUpsert {
+	u.Set(order.FieldCents, v)
+	return u
+}
+
+// UpdateCents sets the "cents" field to the value that was provided on create.
+func (u *OrderUpsert) UpdateCents() *OrderUpsert {
+	u.SetExcluded(order.FieldCents)
+	return u
+}
+
+// AddCents adds v to the "cents" field.
+func (u *OrderUpsert) AddCents(v int64) *OrderUpsert {
+	u.Add(order.FieldCents, v)
+	return u
+}
+
+// UpdateNewValues updates the mutable fields using the new values that were set on create except the ID field.
+// Using this option is equivalent to using:
+//
+//	client.Order.Create().
+//		OnConflict(
+//			sql.ResolveWithNewValues(),
+//			sql.ResolveWith(func(u *sql.UpdateSet) {
+//				u.SetIgnore(order.FieldID)
+//			}),
+//		).
+//		Exec(ctx)
+func (u *OrderUpsertOne) UpdateNewValues() *OrderUpsertOne {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWithNewValues())
+	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(s *sql.UpdateSet) {
+		if _, exists := u.create.mutation.ID(); exists {
+			s.SetIgnore(order.FieldID)
+		}
+	}))
+	return u
+}
+
+// Ignore sets each column to itself in case of conflict.
+// Using this option is equivalent to using:
+//
+//	client.Order.Create().
+//	    OnConflict(sql.ResolveWithIgnore()).
+//	    Exec(ctx)
+func (u *OrderUpsertOne) Ignore() *OrderUpsertOne {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWithIgnore())
+	return u
+}
+
+// DoNothing configures the conflict_action to `DO NOTHING`.
+// Supported only by SQLite and PostgreSQL.
+func (u *OrderUpsertOne) DoNothing() *OrderUpsertOne {
+	u.create.conflict = append(u.create.conflict, sql.DoNothing())
+	return u
+}
+
+// Update allows overriding fields `UPDATE` values. See the OrderCreate.OnConflict
+// documentation for more info.
+func (u *OrderUpsertOne) Update(set func(*OrderUpsert)) *OrderUpsertOne {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(update *sql.UpdateSet) {
+		set(&OrderUpsert{UpdateSet: update})
+	}))
+	return u
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (u *OrderUpsertOne) SetInstanceID(v fsm.ID) *OrderUpsertOne {
+	return u.Update(func(s *OrderUpsert) {
+		s.SetInstanceID(v)
+	})
+}
+
+// AddInstanceID adds v to the "instance_id" field.
+func (u *OrderUpsertOne) AddInstanceID(v fsm.ID) *OrderUpsertOne {
+	return u.Update(func(s *OrderUpsert) {
+		s.AddInstanceID(v)
+	})
+}
+
+// UpdateInstanceID sets the "instance_id" field to the value that was provided on create.
+func (u *OrderUpsertOne) UpdateInstanceID() *OrderUpsertOne {
+	return u.Update(func(s *OrderUpsert) {
+		s.UpdateInstanceID()
+	})
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (u *OrderUpsertOne) ClearInstanceID() *OrderUpsertOne {
+	return u.Update(func(s *OrderUpsert) {
+		s.ClearInstanceID()
+	})
+}
+
+// SetCustomer sets the "customer" field.
+func (u *OrderUpsertOne) SetCustomer(v string) *OrderUpsertOne {
+	return u.Update(func(s *OrderUpsert) {
+		s.SetCustomer(v)
+	})
+}
+
+// UpdateCustomer sets the "customer" field to the value that was provided on create.
+func (u *OrderUpsertOne) UpdateCustomer() *OrderUpsertOne {
+	return u.Update(func(s *OrderUpsert) {
+		s.UpdateCustomer()
+	})
+}
+
+// SetCents sets the "cents" field.
+func (u *OrderUpsertOne) SetCents(v int64) *OrderUpsertOne {
+	return u.Update(func(s *OrderUpsert) {
+		s.SetCents(v)
+	})
+}
+
+// AddCents adds v to the "cents" field.
+func (u *OrderUpsertOne) AddCents(v int64) *OrderUpsertOne {
+	return u.Update(func(s *OrderUpsert) {
+		s.AddCents(v)
+	})
+}
+
+// UpdateCents sets the "cents" field to the value that was provided on create.
+func (u *OrderUpsertOne) UpdateCents() *OrderUpsertOne {
+	return u.Update(func(s *OrderUpsert) {
+		s.UpdateCents()
+	})
+}
+
+// Exec executes the query.
+func (u *OrderUpsertOne) Exec(ctx context.Context) error {
+	if len(u.create.conflict) == 0 {
+		return errors.New("ent: missing options for OrderCreate.OnConflict")
+	}
+	return u.create.Exec(ctx)
+}
+
+// ExecX is like Exec, but panics if an error occurs.
+func (u *OrderUpsertOne) ExecX(ctx context.Context) {
+	if err := u.create.Exec(ctx); err != nil {
+		panic(err)
+	}
+}
+
+// Exec executes the UPSERT query and returns the inserted/updated ID.
+func (u *OrderUpsertOne) ID(ctx context.Context) (id int64, err error) {
+	node, err := u.create.Save(ctx)
+	if err != nil {
+		return id, err
+	}
+	return node.ID, nil
+}
+
+// IDX is like ID, but panics if an error occurs.
+func (u *OrderUpsertOne) IDX(ctx context.Context) int64 {
+	id, err := u.ID(ctx)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
 // SaveWith creates the Order together with its instance: both, or neither. It does so in the
 // transaction that the client is in, or else in one of its own. The function gets the Order as
 // saved, with its id, and returns the spec of the instance, of machine checkout.
@@ -149,14 +399,18 @@ func (_c *OrderCreate) createSpec() (*Order, *sqlgraph.CreateSpec) {
 func (_c *OrderCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Order) durablefsm.Spec) (*Order, error) {
 	var node *Order
 	outer := _c.config
+	if len(_c.conflict) > 0 {
+		return nil, &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: SaveWith takes no OnConflict, since a Order that is there already keeps its instance: upsert by OnConflict and ID, and give the Order an instance by the transaction's Durable if it has none")}
+	}
 	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
 		_c.config, _c.mutation.config = within, within
 		defer func() { _c.config, _c.mutation.config = outer, outer }()
 		if node, err = _c.Save(ctx); err != nil {
 			return err
 		}
+		has := &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: Order has an instance already")}
 		if node.InstanceID != nil {
-			return &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: Order has an instance already")}
+			return has
 		}
 		wanted := spec(node)
 		if got := wanted.Options().Machine; got != "checkout" {
@@ -166,9 +420,14 @@ func (_c *OrderCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec f
 		if err != nil {
 			return err
 		}
-		// The update is part of the creation: no hook and no default applies to it.
-		if _, err := NewOrderClient(within).Update().Where(order.ID(node.ID)).SetInstanceID(id).sqlSave(ctx); err != nil {
+		// The update is part of the creation: no hook and no default applies to it. It finds nothing if a
+		// hook has returned a Order that was there already.
+		n, err := NewOrderClient(within).Update().Where(order.ID(node.ID), order.InstanceIDIsNil()).SetInstanceID(id).sqlSave(ctx)
+		if err != nil {
 			return err
+		}
+		if n == 0 {
+			return has
 		}
 		node.InstanceID = &id
 		return nil
@@ -185,6 +444,7 @@ type OrderCreateBulk struct {
 	config
 	err      error
 	builders []*OrderCreate
+	conflict []sql.ConflictOption
 }
 
 // Save creates the Order entities in the database.
@@ -213,6 +473,7 @@ func (_c *OrderCreateBulk) Save(ctx context.Context) ([]*Order, error) {
 					_, err = mutators[i+1].Mutate(root, _c.builders[i+1].mutation)
 				} else {
 					spec := &sqlgraph.BatchCreateSpec{Nodes: specs}
+					spec.OnConflict = _c.conflict
 					// Invoke the actual operation on the latest mutation in the chain.
 					if err = sqlgraph.BatchCreate(ctx, _c.driver, spec); err != nil {
 						if sqlgraph.IsConstraintError(err) {
@@ -263,6 +524,183 @@ func (_c *OrderCreateBulk) Exec(ctx context.Context) error {
 // ExecX is like Exec, but panics if an error occurs.
 func (_c *OrderCreateBulk) ExecX(ctx context.Context) {
 	if err := _c.Exec(ctx); err != nil {
+		panic(err)
+	}
+}
+
+// OnConflict allows configuring the `ON CONFLICT` / `ON DUPLICATE KEY` clause
+// of the `INSERT` statement. For example:
+//
+//	client.Order.CreateBulk(builders...).
+//		OnConflict(
+//			// Update the row with the new values
+//			// the was proposed for insertion.
+//			sql.ResolveWithNewValues(),
+//		).
+//		// Override some of the fields with custom
+//		// update values.
+//		Update(func(u *ent.OrderUpsert) {
+//			SetInstanceID(v+v).
+//		}).
+//		Exec(ctx)
+func (_c *OrderCreateBulk) OnConflict(opts ...sql.ConflictOption) *OrderUpsertBulk {
+	_c.conflict = opts
+	return &OrderUpsertBulk{
+		create: _c,
+	}
+}
+
+// OnConflictColumns calls `OnConflict` and configures the columns
+// as conflict target. Using this option is equivalent to using:
+//
+//	client.Order.Create().
+//		OnConflict(sql.ConflictColumns(columns...)).
+//		Exec(ctx)
+func (_c *OrderCreateBulk) OnConflictColumns(columns ...string) *OrderUpsertBulk {
+	_c.conflict = append(_c.conflict, sql.ConflictColumns(columns...))
+	return &OrderUpsertBulk{
+		create: _c,
+	}
+}
+
+// OrderUpsertBulk is the builder for "upsert"-ing
+// a bulk of Order nodes.
+type OrderUpsertBulk struct {
+	create *OrderCreateBulk
+}
+
+// UpdateNewValues updates the mutable fields using the new values that
+// were set on create. Using this option is equivalent to using:
+//
+//	client.Order.Create().
+//		OnConflict(
+//			sql.ResolveWithNewValues(),
+//			sql.ResolveWith(func(u *sql.UpdateSet) {
+//				u.SetIgnore(order.FieldID)
+//			}),
+//		).
+//		Exec(ctx)
+func (u *OrderUpsertBulk) UpdateNewValues() *OrderUpsertBulk {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWithNewValues())
+	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(s *sql.UpdateSet) {
+		for _, b := range u.create.builders {
+			if _, exists := b.mutation.ID(); exists {
+				s.SetIgnore(order.FieldID)
+			}
+		}
+	}))
+	return u
+}
+
+// Ignore sets each column to itself in case of conflict.
+// Using this option is equivalent to using:
+//
+//	client.Order.Create().
+//		OnConflict(sql.ResolveWithIgnore()).
+//		Exec(ctx)
+func (u *OrderUpsertBulk) Ignore() *OrderUpsertBulk {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWithIgnore())
+	return u
+}
+
+// DoNothing configures the conflict_action to `DO NOTHING`.
+// Supported only by SQLite and PostgreSQL.
+func (u *OrderUpsertBulk) DoNothing() *OrderUpsertBulk {
+	u.create.conflict = append(u.create.conflict, sql.DoNothing())
+	return u
+}
+
+// Update allows overriding fields `UPDATE` values. See the OrderCreateBulk.OnConflict
+// documentation for more info.
+func (u *OrderUpsertBulk) Update(set func(*OrderUpsert)) *OrderUpsertBulk {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(update *sql.UpdateSet) {
+		set(&OrderUpsert{UpdateSet: update})
+	}))
+	return u
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (u *OrderUpsertBulk) SetInstanceID(v fsm.ID) *OrderUpsertBulk {
+	return u.Update(func(s *OrderUpsert) {
+		s.SetInstanceID(v)
+	})
+}
+
+// AddInstanceID adds v to the "instance_id" field.
+func (u *OrderUpsertBulk) AddInstanceID(v fsm.ID) *OrderUpsertBulk {
+	return u.Update(func(s *OrderUpsert) {
+		s.AddInstanceID(v)
+	})
+}
+
+// UpdateInstanceID sets the "instance_id" field to the value that was provided on create.
+func (u *OrderUpsertBulk) UpdateInstanceID() *OrderUpsertBulk {
+	return u.Update(func(s *OrderUpsert) {
+		s.UpdateInstanceID()
+	})
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (u *OrderUpsertBulk) ClearInstanceID() *OrderUpsertBulk {
+	return u.Update(func(s *OrderUpsert) {
+		s.ClearInstanceID()
+	})
+}
+
+// SetCustomer sets the "customer" field.
+func (u *OrderUpsertBulk) SetCustomer(v string) *OrderUpsertBulk {
+	return u.Update(func(s *OrderUpsert) {
+		s.SetCustomer(v)
+	})
+}
+
+// UpdateCustomer sets the "customer" field to the value that was provided on create.
+func (u *OrderUpsertBulk) UpdateCustomer() *OrderUpsertBulk {
+	return u.Update(func(s *OrderUpsert) {
+		s.UpdateCustomer()
+	})
+}
+
+// SetCents sets the "cents" field.
+func (u *OrderUpsertBulk) SetCents(v int64) *OrderUpsertBulk {
+	return u.Update(func(s *OrderUpsert) {
+		s.SetCents(v)
+	})
+}
+
+// AddCents adds v to the "cents" field.
+func (u *OrderUpsertBulk) AddCents(v int64) *OrderUpsertBulk {
+	return u.Update(func(s *OrderUpsert) {
+		s.AddCents(v)
+	})
+}
+
+// UpdateCents sets the "cents" field to the value that was provided on create.
+func (u *OrderUpsertBulk) UpdateCents() *OrderUpsertBulk {
+	return u.Update(func(s *OrderUpsert) {
+		s.UpdateCents()
+	})
+}
+
+// Exec executes the query.
+func (u *OrderUpsertBulk) Exec(ctx context.Context) error {
+	if u.create.err != nil {
+		return u.create.err
+	}
+	for i, b := range u.create.builders {
+		if len(b.conflict) != 0 {
+			return fmt.Errorf("ent: OnConflict was set for builder %d. Set it on the OrderCreateBulk instead", i)
+		}
+	}
+	if len(u.create.conflict) == 0 {
+		return errors.New("ent: missing options for OrderCreateBulk.OnConflict")
+	}
+	return u.create.Exec(ctx)
+}
+
+// ExecX is like Exec, but panics if an error occurs.
+func (u *OrderUpsertBulk) ExecX(ctx context.Context) {
+	if err := u.create.Exec(ctx); err != nil {
 		panic(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"entgo.io/ent/schema/field"
 	durable "github.com/gendurable/gendurable/engine"
@@ -20,6 +21,7 @@ type VisitCreate struct {
 	config
 	mutation *VisitMutation
 	hooks    []Hook
+	conflict []sql.ConflictOption
 }
 
 // SetInstanceID sets the "instance_id" field.
@@ -105,6 +107,7 @@ func (_c *VisitCreate) createSpec() (*Visit, *sqlgraph.CreateSpec) {
 		_node = &Visit{config: _c.config}
 		_spec = sqlgraph.NewCreateSpec(visit.Table, sqlgraph.NewFieldSpec(visit.FieldID, field.TypeInt))
 	)
+	_spec.OnConflict = _c.conflict
 	if value, ok := _c.mutation.InstanceID(); ok {
 		_spec.SetField(visit.FieldInstanceID, field.TypeInt64, value)
 		_node.InstanceID = &value
@@ -116,6 +119,206 @@ func (_c *VisitCreate) createSpec() (*Visit, *sqlgraph.CreateSpec) {
 	return _node, _spec
 }
 
+// OnConflict allows configuring the `ON CONFLICT` / `ON DUPLICATE KEY` clause
+// of the `INSERT` statement. For example:
+//
+//	client.Visit.Create().
+//		SetInstanceID(v).
+//		OnConflict(
+//			// Update the row with the new values
+//			// the was proposed for insertion.
+//			sql.ResolveWithNewValues(),
+//		).
+//		// Override some of the fields with custom
+//		// update values.
+//		Update(func(u *ent.VisitUpsert) {
+//			SetInstanceID(v+v).
+//		}).
+//		Exec(ctx)
+func (_c *VisitCreate) OnConflict(opts ...sql.ConflictOption) *VisitUpsertOne {
+	_c.conflict = opts
+	return &VisitUpsertOne{
+		create: _c,
+	}
+}
+
+// OnConflictColumns calls `OnConflict` and configures the columns
+// as conflict target. Using this option is equivalent to using:
+//
+//	client.Visit.Create().
+//		OnConflict(sql.ConflictColumns(columns...)).
+//		Exec(ctx)
+func (_c *VisitCreate) OnConflictColumns(columns ...string) *VisitUpsertOne {
+	_c.conflict = append(_c.conflict, sql.ConflictColumns(columns...))
+	return &VisitUpsertOne{
+		create: _c,
+	}
+}
+
+type (
+	// VisitUpsertOne is the builder for "upsert"-ing
+	//  one Visit node.
+	VisitUpsertOne struct {
+		create *VisitCreate
+	}
+
+	// VisitUpsert is the "OnConflict" setter.
+	VisitUpsert struct {
+		*sql.UpdateSet
+	}
+)
+
+// SetInstanceID sets the "instance_id" field.
+func (u *VisitUpsert) SetInstanceID(v fsm.ID) *VisitUpsert {
+	u.Set(visit.FieldInstanceID, v)
+	return u
+}
+
+// UpdateInstanceID sets the "instance_id" field to the value that was provided on create.
+func (u *VisitUpsert) UpdateInstanceID() *VisitUpsert {
+	u.SetExcluded(visit.FieldInstanceID)
+	return u
+}
+
+// AddInstanceID adds v to the "instance_id" field.
+func (u *VisitUpsert) AddInstanceID(v fsm.ID) *VisitUpsert {
+	u.Add(visit.FieldInstanceID, v)
+	return u
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (u *VisitUpsert) ClearInstanceID() *VisitUpsert {
+	u.SetNull(visit.FieldInstanceID)
+	return u
+}
+
+// SetPage sets the "page" field.
+func (u *VisitUpsert) SetPage(v string) *VisitUpsert {
+	u.Set(visit.FieldPage, v)
+	return u
+}
+
+// UpdatePage sets the "page" field to the value that was provided on create.
+func (u *VisitUpsert) UpdatePage() *VisitUpsert {
+	u.SetExcluded(visit.FieldPage)
+	return u
+}
+
+// UpdateNewValues updates the mutable fields using the new values that were set on create.
+// Using this option is equivalent to using:
+//
+//	client.Visit.Create().
+//		OnConflict(
+//			sql.ResolveWithNewValues(),
+//		).
+//		Exec(ctx)
+func (u *VisitUpsertOne) UpdateNewValues() *VisitUpsertOne {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWithNewValues())
+	return u
+}
+
+// Ignore sets each column to itself in case of conflict.
+// Using this option is equivalent to using:
+//
+//	client.Visit.Create().
+//	    OnConflict(sql.ResolveWithIgnore()).
+//	    Exec(ctx)
+func (u *VisitUpsertOne) Ignore() *VisitUpsertOne {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWithIgnore())
+	return u
+}
+
+// DoNothing configures the conflict_action to `DO NOTHING`.
+// Supported only by SQLite and PostgreSQL.
+func (u *VisitUpsertOne) DoNothing() *VisitUpsertOne {
+	u.create.conflict = append(u.create.conflict, sql.DoNothing())
+	return u
+}
+
+// Update allows overriding fields `UPDATE` values. See the VisitCreate.OnConflict
+// documentation for more info.
+func (u *VisitUpsertOne) Update(set func(*VisitUpsert)) *VisitUpsertOne {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(update *sql.UpdateSet) {
+		set(&VisitUpsert{UpdateSet: update})
+	}))
+	return u
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (u *VisitUpsertOne) SetInstanceID(v fsm.ID) *VisitUpsertOne {
+	return u.Update(func(s *VisitUpsert) {
+		s.SetInstanceID(v)
+	})
+}
+
+// AddInstanceID adds v to the "instance_id" field.
+func (u *VisitUpsertOne) AddInstanceID(v fsm.ID) *VisitUpsertOne {
+	return u.Update(func(s *VisitUpsert) {
+		s.AddInstanceID(v)
+	})
+}
+
+// UpdateInstanceID sets the "instance_id" field to the value that was provided on create.
+func (u *VisitUpsertOne) UpdateInstanceID() *VisitUpsertOne {
+	return u.Update(func(s *VisitUpsert) {
+		s.UpdateInstanceID()
+	})
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (u *VisitUpsertOne) ClearInstanceID() *VisitUpsertOne {
+	return u.Update(func(s *VisitUpsert) {
+		s.ClearInstanceID()
+	})
+}
+
+// SetPage sets the "page" field.
+func (u *VisitUpsertOne) SetPage(v string) *VisitUpsertOne {
+	return u.Update(func(s *VisitUpsert) {
+		s.SetPage(v)
+	})
+}
+
+// UpdatePage sets the "page" field to the value that was provided on create.
+func (u *VisitUpsertOne) UpdatePage() *VisitUpsertOne {
+	return u.Update(func(s *VisitUpsert) {
+		s.UpdatePage()
+	})
+}
+
+// Exec executes the query.
+func (u *VisitUpsertOne) Exec(ctx context.Context) error {
+	if len(u.create.conflict) == 0 {
+		return errors.New("ent: missing options for VisitCreate.OnConflict")
+	}
+	return u.create.Exec(ctx)
+}
+
+// ExecX is like Exec, but panics if an error occurs.
+func (u *VisitUpsertOne) ExecX(ctx context.Context) {
+	if err := u.create.Exec(ctx); err != nil {
+		panic(err)
+	}
+}
+
+// Exec executes the UPSERT query and returns the inserted/updated ID.
+func (u *VisitUpsertOne) ID(ctx context.Context) (id int, err error) {
+	node, err := u.create.Save(ctx)
+	if err != nil {
+		return id, err
+	}
+	return node.ID, nil
+}
+
+// IDX is like ID, but panics if an error occurs.
+func (u *VisitUpsertOne) IDX(ctx context.Context) int {
+	id, err := u.ID(ctx)
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
 // SaveWith creates the Visit together with its instance: both, or neither. It does so in the
 // transaction that the client is in, or else in one of its own. The function gets the Visit as
 // saved, with its id, and returns the spec of the instance, of machine checkout.
@@ -124,14 +327,18 @@ func (_c *VisitCreate) createSpec() (*Visit, *sqlgraph.CreateSpec) {
 func (_c *VisitCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Visit) durablefsm.Spec) (*Visit, error) {
 	var node *Visit
 	outer := _c.config
+	if len(_c.conflict) > 0 {
+		return nil, &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: SaveWith takes no OnConflict, since a Visit that is there already keeps its instance: upsert by OnConflict and ID, and give the Visit an instance by the transaction's Durable if it has none")}
+	}
 	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
 		_c.config, _c.mutation.config = within, within
 		defer func() { _c.config, _c.mutation.config = outer, outer }()
 		if node, err = _c.Save(ctx); err != nil {
 			return err
 		}
+		has := &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: Visit has an instance already")}
 		if node.InstanceID != nil {
-			return &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: Visit has an instance already")}
+			return has
 		}
 		wanted := spec(node)
 		if got := wanted.Options().Machine; got != "checkout" {
@@ -141,9 +348,14 @@ func (_c *VisitCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec f
 		if err != nil {
 			return err
 		}
-		// The update is part of the creation: no hook and no default applies to it.
-		if _, err := NewVisitClient(within).Update().Where(visit.ID(node.ID)).SetInstanceID(id).sqlSave(ctx); err != nil {
+		// The update is part of the creation: no hook and no default applies to it. It finds nothing if a
+		// hook has returned a Visit that was there already.
+		n, err := NewVisitClient(within).Update().Where(visit.ID(node.ID), visit.InstanceIDIsNil()).SetInstanceID(id).sqlSave(ctx)
+		if err != nil {
 			return err
+		}
+		if n == 0 {
+			return has
 		}
 		node.InstanceID = &id
 		return nil
@@ -160,6 +372,7 @@ type VisitCreateBulk struct {
 	config
 	err      error
 	builders []*VisitCreate
+	conflict []sql.ConflictOption
 }
 
 // Save creates the Visit entities in the database.
@@ -188,6 +401,7 @@ func (_c *VisitCreateBulk) Save(ctx context.Context) ([]*Visit, error) {
 					_, err = mutators[i+1].Mutate(root, _c.builders[i+1].mutation)
 				} else {
 					spec := &sqlgraph.BatchCreateSpec{Nodes: specs}
+					spec.OnConflict = _c.conflict
 					// Invoke the actual operation on the latest mutation in the chain.
 					if err = sqlgraph.BatchCreate(ctx, _c.driver, spec); err != nil {
 						if sqlgraph.IsConstraintError(err) {
@@ -238,6 +452,152 @@ func (_c *VisitCreateBulk) Exec(ctx context.Context) error {
 // ExecX is like Exec, but panics if an error occurs.
 func (_c *VisitCreateBulk) ExecX(ctx context.Context) {
 	if err := _c.Exec(ctx); err != nil {
+		panic(err)
+	}
+}
+
+// OnConflict allows configuring the `ON CONFLICT` / `ON DUPLICATE KEY` clause
+// of the `INSERT` statement. For example:
+//
+//	client.Visit.CreateBulk(builders...).
+//		OnConflict(
+//			// Update the row with the new values
+//			// the was proposed for insertion.
+//			sql.ResolveWithNewValues(),
+//		).
+//		// Override some of the fields with custom
+//		// update values.
+//		Update(func(u *ent.VisitUpsert) {
+//			SetInstanceID(v+v).
+//		}).
+//		Exec(ctx)
+func (_c *VisitCreateBulk) OnConflict(opts ...sql.ConflictOption) *VisitUpsertBulk {
+	_c.conflict = opts
+	return &VisitUpsertBulk{
+		create: _c,
+	}
+}
+
+// OnConflictColumns calls `OnConflict` and configures the columns
+// as conflict target. Using this option is equivalent to using:
+//
+//	client.Visit.Create().
+//		OnConflict(sql.ConflictColumns(columns...)).
+//		Exec(ctx)
+func (_c *VisitCreateBulk) OnConflictColumns(columns ...string) *VisitUpsertBulk {
+	_c.conflict = append(_c.conflict, sql.ConflictColumns(columns...))
+	return &VisitUpsertBulk{
+		create: _c,
+	}
+}
+
+// VisitUpsertBulk is the builder for "upsert"-ing
+// a bulk of Visit nodes.
+type VisitUpsertBulk struct {
+	create *VisitCreateBulk
+}
+
+// UpdateNewValues updates the mutable fields using the new values that
+// were set on create. Using this option is equivalent to using:
+//
+//	client.Visit.Create().
+//		OnConflict(
+//			sql.ResolveWithNewValues(),
+//		).
+//		Exec(ctx)
+func (u *VisitUpsertBulk) UpdateNewValues() *VisitUpsertBulk {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWithNewValues())
+	return u
+}
+
+// Ignore sets each column to itself in case of conflict.
+// Using this option is equivalent to using:
+//
+//	client.Visit.Create().
+//		OnConflict(sql.ResolveWithIgnore()).
+//		Exec(ctx)
+func (u *VisitUpsertBulk) Ignore() *VisitUpsertBulk {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWithIgnore())
+	return u
+}
+
+// DoNothing configures the conflict_action to `DO NOTHING`.
+// Supported only by SQLite and PostgreSQL.
+func (u *VisitUpsertBulk) DoNothing() *VisitUpsertBulk {
+	u.create.conflict = append(u.create.conflict, sql.DoNothing())
+	return u
+}
+
+// Update allows overriding fields `UPDATE` values. See the VisitCreateBulk.OnConflict
+// documentation for more info.
+func (u *VisitUpsertBulk) Update(set func(*VisitUpsert)) *VisitUpsertBulk {
+	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(update *sql.UpdateSet) {
+		set(&VisitUpsert{UpdateSet: update})
+	}))
+	return u
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (u *VisitUpsertBulk) SetInstanceID(v fsm.ID) *VisitUpsertBulk {
+	return u.Update(func(s *VisitUpsert) {
+		s.SetInstanceID(v)
+	})
+}
+
+// AddInstanceID adds v to the "instance_id" field.
+func (u *VisitUpsertBulk) AddInstanceID(v fsm.ID) *VisitUpsertBulk {
+	return u.Update(func(s *VisitUpsert) {
+		s.AddInstanceID(v)
+	})
+}
+
+// UpdateInstanceID sets the "instance_id" field to the value that was provided on create.
+func (u *VisitUpsertBulk) UpdateInstanceID() *VisitUpsertBulk {
+	return u.Update(func(s *VisitUpsert) {
+		s.UpdateInstanceID()
+	})
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (u *VisitUpsertBulk) ClearInstanceID() *VisitUpsertBulk {
+	return u.Update(func(s *VisitUpsert) {
+		s.ClearInstanceID()
+	})
+}
+
+// SetPage sets the "page" field.
+func (u *VisitUpsertBulk) SetPage(v string) *VisitUpsertBulk {
+	return u.Update(func(s *VisitUpsert) {
+		s.SetPage(v)
+	})
+}
+
+// UpdatePage sets the "page" field to the value that was provided on create.
+func (u *VisitUpsertBulk) UpdatePage() *VisitUpsertBulk {
+	return u.Update(func(s *VisitUpsert) {
+		s.UpdatePage()
+	})
+}
+
+// Exec executes the query.
+func (u *VisitUpsertBulk) Exec(ctx context.Context) error {
+	if u.create.err != nil {
+		return u.create.err
+	}
+	for i, b := range u.create.builders {
+		if len(b.conflict) != 0 {
+			return fmt.Errorf("ent: OnConflict was set for builder %d. Set it on the VisitCreateBulk instead", i)
+		}
+	}
+	if len(u.create.conflict) == 0 {
+		return errors.New("ent: missing options for VisitCreateBulk.OnConflict")
+	}
+	return u.create.Exec(ctx)
+}
+
+// ExecX is like Exec, but panics if an error occurs.
+func (u *VisitUpsertBulk) ExecX(ctx context.Context) {
+	if err := u.create.Exec(ctx); err != nil {
 		panic(err)
 	}
 }
