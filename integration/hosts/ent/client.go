@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log"
 	"reflect"
+	"time"
 
 	"github.com/gendurable/gendurable/integration/hosts/ent/migrate"
 	"github.com/google/uuid"
@@ -223,6 +224,12 @@ type durableTx = durable.Tx
 // commit, which also wakes the engine's schedulers, if it is the outermost: see engine.Tx.Committed.
 func (tx *Tx) Durable(eng *durable.Engine) *durable.Tx {
 	verbs := eng.WithEnt(tx.config.driver.(*txDriver).tx)
+	tx.tellAfterCommit(verbs)
+	return verbs
+}
+
+// tellAfterCommit has the commit say what the verbs did.
+func (tx *Tx) tellAfterCommit(verbs *durable.Tx) {
 	tx.OnCommit(func(next Committer) Committer {
 		return CommitFunc(func(ctx context.Context, tx *Tx) error {
 			if err := next.Commit(ctx, tx); err != nil {
@@ -232,7 +239,37 @@ func (tx *Tx) Durable(eng *durable.Engine) *durable.Tx {
 			return nil
 		})
 	})
-	return verbs
+}
+
+// durableSavepoint calls f behind a savepoint, and rolls back to that unless f returns without an
+// error.
+func durableSavepoint(ctx context.Context, driver dialect.Driver, f func() error) (err error) {
+	const name = "gendurable_entity"
+	send := func(ctx context.Context, statement string) error {
+		return driver.Exec(ctx, statement+name, []any{}, nil)
+	}
+	if err := send(ctx, "SAVEPOINT "); err != nil {
+		return fmt.Errorf("ent: setting a savepoint: %w", err)
+	}
+	kept := false
+	defer func() {
+		if kept {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if undo := send(ctx, "ROLLBACK TO SAVEPOINT "); undo != nil {
+			err = errors.Join(err, fmt.Errorf("ent: rolling back to the savepoint: %w", undo))
+		}
+	}()
+	if err := f(); err != nil {
+		return err
+	}
+	if err := send(ctx, "RELEASE SAVEPOINT "); err != nil {
+		return fmt.Errorf("ent: releasing the savepoint: %w", err)
+	}
+	kept = true
+	return nil
 }
 
 // durableTxOf returns the transaction that a client is in, also below the driver of its Debug; nil if
@@ -251,7 +288,8 @@ func durableTxOf(driver dialect.Driver) *txDriver {
 }
 
 // durably calls f with the transaction that the client is in, or else with one of its own, which it
-// commits unless f fails.
+// commits unless f fails. If f fails, nothing of it stays, and a transaction that the client is in
+// goes on.
 func durably(ctx context.Context, c config, eng *durable.Engine, f func(config, *durable.Tx) error) error {
 	if eng == nil {
 		return errors.New("ent: the engine is nil")
@@ -259,7 +297,12 @@ func durably(ctx context.Context, c config, eng *durable.Engine, f func(config, 
 	if outer := durableTxOf(c.driver); outer != nil {
 		tx := &Tx{config: c, ctx: ctx}
 		tx.config.driver = outer
-		return f(c, tx.Durable(eng))
+		verbs := eng.WithEnt(outer.tx)
+		if err := durableSavepoint(ctx, c.driver, func() error { return f(c, verbs) }); err != nil {
+			return err
+		}
+		tx.tellAfterCommit(verbs)
+		return nil
 	}
 	own, err := newTx(ctx, c.driver)
 	if err != nil {

@@ -1,0 +1,126 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"entgo.io/ent/dialect"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/integration/hosts/ent"
+	"github.com/gendurable/gendurable/integration/hosts/ent/order"
+)
+
+var errHook = errors.New("the host's hook fails behind the mutation")
+
+// failing makes each mutation of orders fail after it has been executed.
+func failing(next ent.Mutator) ent.Mutator {
+	return ent.MutateFunc(func(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+		if _, err := next.Mutate(ctx, m); err != nil {
+			return nil, err
+		}
+		return nil, errHook
+	})
+}
+
+// fails are calls that fail in a client's transaction, at different places. Order 1 is there, and
+// its step runs; order 2 is to be created, and order 3 is deleted only by these calls.
+var fails = map[string]func(t *testing.T, s *shop, c *ent.Client) error{
+	"the spec is a duplicate": func(t *testing.T, s *shop, c *ent.Client) error {
+		_, err := creation(c.Order, 2).SaveWith(t.Context(), s.eng, func(*ent.Order) fsm.Spec { return checkout.New(cart{}).Key(orderKey(1)) })
+		return err
+	},
+	"the spec is another machine's": func(t *testing.T, s *shop, c *ent.Client) error {
+		_, err := creation(c.Order, 2).SaveWith(t.Context(), s.eng, func(*ent.Order) fsm.Spec { return fsm.Declare[cart, int64]("refund").New(cart{}) })
+		return err
+	},
+	"the spec is invalid": func(t *testing.T, s *shop, c *ent.Client) error {
+		_, err := creation(c.Order, 2).SaveWith(t.Context(), s.eng, func(*ent.Order) fsm.Spec { return checkout.New(cart{}).Priority(1 << 40) })
+		return err
+	},
+	"the spec panics": func(t *testing.T, s *shop, c *ent.Client) (err error) {
+		defer func() { err = errors.New(recover().(string)) }()
+		_, err = creation(c.Order, 2).SaveWith(t.Context(), s.eng, func(*ent.Order) fsm.Spec { panic("in the host's function") })
+		return err
+	},
+	"the entity has an instance": func(t *testing.T, s *shop, c *ent.Client) error {
+		_, err := creation(c.Order, 2).SetInstanceID(77).SaveWith(t.Context(), s.eng, specOf)
+		return err
+	},
+	"Postgres refuses the entity": func(t *testing.T, s *shop, c *ent.Client) error {
+		_, err := creation(c.Order, 1).SaveWith(t.Context(), s.eng, specOf)
+		return err
+	},
+	"Postgres refuses the instance": func(t *testing.T, s *shop, c *ent.Client) error {
+		_, err := creation(c.Order, 2).SaveWith(t.Context(), s.eng, func(o *ent.Order) fsm.Spec { return specOf(o).Priority(100) })
+		return err
+	},
+	"a hook fails behind the creation": func(t *testing.T, s *shop, c *ent.Client) error {
+		c.Order.Use(failing)
+		_, err := creation(c.Order, 2).SaveWith(t.Context(), s.eng, specOf)
+		return err
+	},
+	"a hook fails behind the delete": func(t *testing.T, s *shop, c *ent.Client) error {
+		c.Order.Use(failing)
+		return c.Order.DeleteOneID(1).ExecWith(t.Context(), s.eng)
+	},
+	"a hook fails behind the delete of many": func(t *testing.T, s *shop, c *ent.Client) error {
+		c.Order.Use(failing)
+		_, err := c.Order.Delete().ExecWith(t.Context(), s.eng)
+		return err
+	},
+	"Postgres refuses the delete": func(t *testing.T, s *shop, c *ent.Client) error {
+		return c.Order.DeleteOneID(3).ExecWith(t.Context(), s.eng)
+	},
+	"an instance is live": func(t *testing.T, s *shop, c *ent.Client) error {
+		_, err := c.Invoice.Delete().ExecWith(t.Context(), s.eng)
+		return err
+	},
+}
+
+// A call that fails leaves nothing of it in a client's transaction that goes on, and the commit
+// tells nothing of it.
+func TestACallThatFailsLeavesNothingBehind(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		_, err := s.pool.Exec(t.Context(), `ALTER TABLE gendurable.gen_durable ADD CHECK (priority < 100)`)
+		require.NoError(t, err)
+		client := ent.NewClient(ent.Driver(driver))
+		started, release, ended := s.running()
+		first, err := creation(client.Order, 1).SaveWith(t.Context(), s.eng, specOf)
+		require.NoError(t, err)
+		require.Equal(t, *first.InstanceID, <-started)
+		require.NoError(t, creation(client.Order, 3).Exec(t.Context()))
+		_, err = s.pool.Exec(t.Context(), `DO $$ DECLARE place text; BEGIN
+			FOR place IN SELECT relnamespace::regnamespace FROM pg_class WHERE relname = 'orders' AND relkind = 'r' LOOP
+				EXECUTE format('CREATE TABLE %1$I.parcels (orders bigint REFERENCES %1$I.orders)', place);
+				EXECUTE format('INSERT INTO %1$I.parcels SELECT id FROM %1$I.orders WHERE id = 3', place);
+			END LOOP;
+		END $$`)
+		require.NoError(t, err)
+		_, err = client.Invoice.Create().SetCents(1).SetInstanceID(*first.InstanceID).Save(t.Context())
+		require.NoError(t, err)
+
+		for name, fail := range fails {
+			tx, err := ent.NewClient(ent.Driver(driver)).Tx(t.Context())
+			require.NoError(t, err, name)
+			err = fail(t, s, tx.Client())
+			require.Error(t, err, name)
+			_, err = tx.Invoice.Create().SetCents(2).Save(t.Context())
+			require.NoError(t, err, "%s: the transaction goes on", name)
+			require.NoError(t, tx.Commit(), name)
+			ids, err := client.Order.Query().Order(order.ByID()).IDs(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []int64{1, 3}, ids, name)
+			require.Equal(t, 1, s.instances(), name)
+			require.Zero(t, s.cancelled.Load(), name)
+		}
+		n, err := client.Invoice.Query().Count(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1+len(fails), n)
+		release()
+		require.NoError(t, <-ended, "interrupted by what was rolled back")
+		s.reaches(*first.InstanceID, fsm.StatusDone)
+	})
+}
