@@ -68,7 +68,8 @@ func (d Driven) OnDelete(what Deletion) Driven {
 func (Driven) Fields() []ent.Field {
 	return []ent.Field{
 		field.Int64(Field).GoType(fsm.ID(0)).Optional().Nillable().Unique().
-			Comment("the instance that drives it; gone after the engine's retention"),
+			Comment("the instance that drives it; gone after the engine's retention").
+			Annotations(forOthers...),
 	}
 }
 
