@@ -79,13 +79,13 @@ MODULE := github.com/gendurable/gendurable
 
 tests-modules: bin/withpg bin/tier $(NODE_PACKAGES) ## Run the tests of the modules beside the library
 	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium: its tests are skipped (make chromium installs it)"
-	@for module in integration/clients telemetry integration/browser; do \
+	@for module in integration/clients integration/extensions telemetry integration/browser; do \
 		$(STAGE) $$module bin/withpg go -C $$module test -json -vet=off -timeout 10m ./... || exit 1; done
 
 tools: bin/atlas bin/golangci-lint node download ## Build the tools of make ci, and download what its tests need
 
 download:
-	@for module in . integration/hosts integration/clients telemetry integration/browser tools/release; do (cd $$module && go mod download) || exit 1; done
+	@for module in . integration/hosts integration/clients integration/extensions telemetry integration/browser tools/release; do (cd $$module && go mod download) || exit 1; done
 
 steady: bin/withpg bin/tier ## Show that no test decides by time: three times make test beside LOAD=10 busy loops, or PKG=./package twenty times
 	@bin/tier begin; trap 'bin/tier report' EXIT; \
@@ -132,7 +132,8 @@ proof-release: bin/tier
 proof-long: bin/withpg bin/tier bin/atlas $(NODE_PACKAGES)
 	$(PROVE) sh -c '$(LONG) -p 2 -parallel 8 -skip TestStartingAndStopping \
 		$$(go list ./... | grep -vE "/integration/(interleave|model|pairs|soak|rollout|environments)$$|/internal/store$$|/worker$$|/entpgx$$") && \
-		env GENDURABLE_PROOF=1 bin/withpg go -C integration/hosts test -json -vet=off -count=1 -timeout 30m ./...' -json
+		env GENDURABLE_PROOF=1 bin/withpg go -C integration/hosts test -json -vet=off -count=1 -timeout 30m ./... && \
+		env GENDURABLE_PROOF=1 bin/withpg go -C integration/extensions test -json -vet=off -count=1 -timeout 30m ./...' -json
 
 proof-race: bin/withpg bin/tier
 	$(PROVE) bin/withpg $(GOTEST) $(RACE) -count=1 -timeout 90m -p 2 -parallel 8 ./...
@@ -273,6 +274,7 @@ vet: ## Look for suspicious constructs
 	go vet ./...
 	cd integration/hosts && go vet ./...
 	cd integration/clients && go vet ./...
+	cd integration/extensions && go vet ./...
 	cd telemetry && go vet ./...
 	cd integration/browser && go vet ./...
 	cd tools/release && go vet ./...
@@ -292,7 +294,7 @@ check-comments: ## Fail where a comment is wider than 100 columns
 
 lint: bin/golangci-lint ## Hold the code to .golangci.yml, and to the ban on LISTEN/NOTIFY
 	bin/golangci-lint run ./...
-	@for module in integration/hosts integration/clients telemetry integration/browser tools/release; do \
+	@for module in integration/hosts integration/clients integration/extensions telemetry integration/browser tools/release; do \
 		(cd $$module && $(CURDIR)/bin/golangci-lint run --config $(CURDIR)/.golangci.yml ./...) || exit 1; done
 	@! grep -rnIE --include='*.go' --include='*.sql' '$(NOTIFICATIONS)' $(filter-out bench,$(SOURCES)) migrations \
 		|| { echo "discovery is polling: LISTEN/NOTIFY is banned"; exit 1; }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log"
 	"reflect"
-	"time"
 
 	"github.com/gendurable/gendurable/integration/hosts/ent/migrate"
 	"github.com/google/uuid"
@@ -21,8 +20,6 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
 	"github.com/gendurable/gendurable/integration/hosts/ent/visit"
-
-	durable "github.com/gendurable/gendurable/engine"
 
 	stdsql "database/sql"
 )
@@ -215,106 +212,6 @@ func (c *Client) Intercept(interceptors ...Interceptor) {
 	c.Ledger.Intercept(interceptors...)
 	c.Order.Intercept(interceptors...)
 	c.Visit.Intercept(interceptors...)
-}
-
-// durableTx names the engine's type for files that do not import it.
-type durableTx = durable.Tx
-
-// Durable returns the engine's verbs inside this transaction. What they write takes effect with the
-// commit, which also wakes the engine's schedulers, if it is the outermost: see engine.Tx.Committed.
-func (tx *Tx) Durable(eng *durable.Engine) *durable.Tx {
-	verbs := eng.WithEnt(tx.config.driver.(*txDriver).tx)
-	tx.tellAfterCommit(verbs)
-	return verbs
-}
-
-// tellAfterCommit has the commit say what the verbs did.
-func (tx *Tx) tellAfterCommit(verbs *durable.Tx) {
-	tx.OnCommit(func(next Committer) Committer {
-		return CommitFunc(func(ctx context.Context, tx *Tx) error {
-			if err := next.Commit(ctx, tx); err != nil {
-				return err
-			}
-			verbs.Committed(ctx)
-			return nil
-		})
-	})
-}
-
-// durableSavepoint calls f behind a savepoint, and rolls back to that unless f returns without an
-// error.
-func durableSavepoint(ctx context.Context, driver dialect.Driver, f func() error) (err error) {
-	const name = "gendurable_entity"
-	send := func(ctx context.Context, statement string) error {
-		return driver.Exec(ctx, statement+name, []any{}, nil)
-	}
-	if err := send(ctx, "SAVEPOINT "); err != nil {
-		return fmt.Errorf("ent: setting a savepoint: %w", err)
-	}
-	kept := false
-	defer func() {
-		if kept {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if undo := send(ctx, "ROLLBACK TO SAVEPOINT "); undo != nil {
-			err = errors.Join(err, fmt.Errorf("ent: rolling back to the savepoint: %w", undo))
-		}
-	}()
-	if err := f(); err != nil {
-		return err
-	}
-	if err := send(ctx, "RELEASE SAVEPOINT "); err != nil {
-		return fmt.Errorf("ent: releasing the savepoint: %w", err)
-	}
-	kept = true
-	return nil
-}
-
-// durableTxOf returns the transaction that a client is in, also below the driver of its Debug; nil if
-// it is in none.
-func durableTxOf(driver dialect.Driver) *txDriver {
-	for {
-		switch d := driver.(type) {
-		case *txDriver:
-			return d
-		case *dialect.DebugDriver:
-			driver = d.Driver
-		default:
-			return nil
-		}
-	}
-}
-
-// durably calls f with the transaction that the client is in, or else with one of its own, which it
-// commits unless f fails. If f fails, nothing of it stays, and a transaction that the client is in
-// goes on.
-func durably(ctx context.Context, c config, eng *durable.Engine, f func(config, *durable.Tx) error) error {
-	if eng == nil {
-		return errors.New("ent: the engine is nil")
-	}
-	if outer := durableTxOf(c.driver); outer != nil {
-		tx := &Tx{config: c, ctx: ctx}
-		tx.config.driver = outer
-		verbs := eng.WithEnt(outer.tx)
-		if err := durableSavepoint(ctx, c.driver, func() error { return f(c, verbs) }); err != nil {
-			return err
-		}
-		tx.tellAfterCommit(verbs)
-		return nil
-	}
-	own, err := newTx(ctx, c.driver)
-	if err != nil {
-		return fmt.Errorf("ent: starting a transaction: %w", err)
-	}
-	defer func() { _ = own.tx.Rollback() }() // after the commit it does nothing
-	c.driver = own
-	tx := &Tx{config: c, ctx: ctx}
-	if err := f(c, tx.Durable(eng)); err != nil {
-		return err
-	}
-	return tx.Commit()
 }
 
 // Mutate implements the ent.Mutator interface.

@@ -1,0 +1,60 @@
+// Package schema is the schema of a host that also uses the extensions of ent's contrib module.
+package schema
+
+import (
+	"entgo.io/contrib/entgql"
+	"entgo.io/contrib/entproto"
+	"entgo.io/ent"
+	"entgo.io/ent/schema"
+	"entgo.io/ent/schema/edge"
+	"entgo.io/ent/schema/field"
+
+	"github.com/gendurable/gendurable/entity"
+)
+
+// Order is driven, and its delete cancels the checkout.
+type Order struct{ ent.Schema }
+
+// Mixin returns the link to the instance.
+func (Order) Mixin() []ent.Mixin {
+	return []ent.Mixin{entity.DrivenBy("checkout").OnDelete(entity.Cancel)}
+}
+
+// Fields returns the fields of an order.
+func (Order) Fields() []ent.Field {
+	return []ent.Field{field.Int64("cents").Annotations(entproto.Field(2))}
+}
+
+// Edges returns the link to the customer.
+func (Order) Edges() []ent.Edge {
+	return []ent.Edge{edge.From("customer", Customer.Type).Ref("orders").Unique().Annotations(entproto.Field(3))}
+}
+
+// Annotations returns what the extensions read.
+func (Order) Annotations() []schema.Annotation {
+	return []schema.Annotation{
+		entgql.QueryField(), entgql.RelayConnection(), entgql.Mutations(entgql.MutationCreate(), entgql.MutationUpdate()),
+		entproto.Message(), entproto.Service(),
+	}
+}
+
+// Customer has orders, and no machine.
+type Customer struct{ ent.Schema }
+
+// Fields returns the fields of a customer.
+func (Customer) Fields() []ent.Field {
+	return []ent.Field{field.String("name").Annotations(entproto.Field(2))}
+}
+
+// Edges returns the link to the orders.
+func (Customer) Edges() []ent.Edge {
+	return []ent.Edge{edge.To("orders", Order.Type).Annotations(entproto.Field(3))}
+}
+
+// Annotations returns what the extensions read.
+func (Customer) Annotations() []schema.Annotation {
+	return []schema.Annotation{
+		entgql.QueryField(), entgql.RelayConnection(), entgql.Mutations(entgql.MutationCreate(), entgql.MutationUpdate()),
+		entproto.Message(), entproto.Service(),
+	}
+}
