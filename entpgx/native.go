@@ -71,11 +71,11 @@ func NativeOf(tx any) (Native, bool) {
 		QueryContext(ctx context.Context, query string, args ...any) (*stdsql.Rows, error)
 	}:
 		return ask(func(ctx context.Context) error {
-			found, err := tx.QueryContext(ctx, question) //nolint:rowserrcheck,sqlclosecheck // there are none
-			if found == nil {
-				return err
+			found, err := tx.QueryContext(ctx, question) //nolint:rowserrcheck // their number does not count
+			if err == nil {
+				defer found.Close()
 			}
-			return errors.Join(err, found.Close())
+			return err
 		})
 	}
 	return Native{}, false
