@@ -60,7 +60,8 @@ func (s *Store) Prefer() {
 	s.preferred.Store(&preferred{turn: make(chan struct{}, 1)})
 }
 
-// Unprefer closes the connection of Prefer. It waits for a caller that uses it, until ctx ends.
+// Unprefer closes the connection of Prefer. It waits for a caller that uses it, until ctx ends; then
+// that caller closes it.
 func (s *Store) Unprefer(ctx context.Context) {
 	p := s.preferred.Swap(nil)
 	if p == nil {
@@ -73,6 +74,7 @@ func (s *Store) Unprefer(ctx context.Context) {
 		p.close()
 		<-p.turn
 	case <-ctx.Done():
+		p.doomed.Store(true)
 	}
 }
 
