@@ -39,10 +39,15 @@ func Bars(title, unit string, bars []Bar) string {
 	x := func(v float64) float64 { return left + v/most*(width-left-right) }
 	var s strings.Builder
 	open(&s, title, height)
+	system := func(b Bar) string { name, _, _ := strings.Cut(b.Label, ", "); return name }
 	for i, b := range bars {
+		colour := colours[3]
+		if system(b) == system(bars[0]) {
+			colour = colours[0]
+		}
 		y := float64(top + barStep*i)
 		text(&s, left-10, y+15, "end", b.Label)
-		fmt.Fprintf(&s, `<rect x="%d" y="%.1f" width="%.1f" height="20" fill="%s"/>`+"\n", left, y, x(b.Median)-left, colours[min(i, 1)*3])
+		fmt.Fprintf(&s, `<rect x="%d" y="%.1f" width="%.1f" height="20" fill="%s"/>`+"\n", left, y, x(b.Median)-left, colour)
 		fmt.Fprintf(&s, `<path d="M%.1f %.1fH%.1f" stroke="#1f2328"/>`+"\n", x(b.Min), y+10, x(b.Max))
 		text(&s, x(b.Max)+8, y+15, "start", Number(b.Median)+" "+unit)
 	}
