@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -41,9 +42,7 @@ func (s *server) guard(next http.Handler) (http.Handler, error) {
 		if r.URL.Path == exportPath {
 			limit = max(limit, exportTime)
 		}
-		// A body that trickles in holds a goroutine and a connection. The host's server may have no such
-		// limit, and a test's recorder has no deadlines.
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(limit))
+		hasten(w, r, limit)
 		h := w.Header()
 		h.Set("Content-Security-Policy", csp)
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -88,6 +87,41 @@ func (s *server) guard(next http.Handler) (http.Handler, error) {
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	}), nil
+}
+
+// hasten bounds how long the body of a request may take to arrive: one that trickles in holds a
+// goroutine and a connection, and the host's server may have no such limit.
+//
+// Without a body, and behind the end of one, net/http reads ahead to learn whether the client has
+// gone. A deadline that this meets cancels all further requests of the connection, so none is set
+// then. A limit of the host's server that is shorter stays.
+func hasten(w http.ResponseWriter, r *http.Request, limit time.Duration) {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return
+	}
+	server, _ := r.Context().Value(http.ServerContextKey).(*http.Server)
+	if server != nil && server.ReadTimeout > 0 && server.ReadTimeout <= limit {
+		return
+	}
+	control := http.NewResponseController(w)
+	if control.SetReadDeadline(time.Now().Add(limit)) == nil { // a test's recorder has no deadlines
+		r.Body = &hastened{r.Body, control}
+	}
+}
+
+// hastened is a body that has a deadline until its end.
+type hastened struct {
+	io.ReadCloser
+
+	control *http.ResponseController
+}
+
+func (h *hastened) Read(p []byte) (int, error) {
+	n, err := h.ReadCloser.Read(p)
+	if err == io.EOF {
+		_ = h.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
 }
 
 // closed says why a user without access is refused.

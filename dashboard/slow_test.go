@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"runtime"
 	"strings"
 	"sync"
@@ -131,5 +132,46 @@ func TestABodyIsBoundedInTimeAndSize(t *testing.T) {
 		if strings.HasPrefix(path, "/api") {
 			require.Equal(t, http.StatusRequestEntityTooLarge, status)
 		}
+	}
+}
+
+// A request that takes too long does not end those that follow on its connection, with a body or
+// without.
+func TestAConnectionOutlivesARequestThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	eng, err := engine.New(engine.Config{Pool: pool})
+	require.NoError(t, err)
+	id, err := eng.Insert(t.Context(), shop.New(order{}).After(time.Hour))
+	require.NoError(t, err)
+	h, err := dashboard.New(eng, dashboard.Options{Timeout: 2 * time.Second})
+	require.NoError(t, err)
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	ask := func(method, path, body string) (status int, reused bool) {
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) { reused = c.Reused }})
+		r, err := http.NewRequestWithContext(ctx, method, server.URL+path, strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := server.Client().Do(r)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, answer.Body.Close()) }()
+		_, err = io.Copy(io.Discard, answer.Body)
+		require.NoError(t, err)
+		return answer.StatusCode, reused
+	}
+	for _, slow := range []struct{ method, path, body string }{
+		{http.MethodGet, "/api/instances", ""}, {http.MethodPost, fmt.Sprintf("/api/instances/%d/pause", id), "{}"},
+	} {
+		lock, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = lock.Exec(t.Context(), `LOCK TABLE gendurable.gen_durable`)
+		require.NoError(t, err)
+		status, _ := ask(slow.method, slow.path, slow.body)
+		require.GreaterOrEqual(t, status, http.StatusInternalServerError)
+		require.NoError(t, lock.Rollback(t.Context()))
+		status, reused := ask(http.MethodGet, fmt.Sprintf("/api/instances?order=oldest&key=%s", slow.method), "")
+		require.Equal(t, http.StatusOK, status, "behind a %s", slow.method)
+		require.True(t, reused)
 	}
 }
