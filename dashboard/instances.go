@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -275,7 +276,8 @@ func (b *instancesBody) links(next string, f engine.Filter) {
 	b.JSON, b.CSV = "export"+strings.TrimPrefix(b.JSON, "instances"), "export"+strings.TrimPrefix(b.CSV, "instances")
 }
 
-// exportTime bounds how long one export may take; each instance has Options.Timeout to be sent.
+// exportTime bounds how long one export may take. To have its place, to read each instance and to
+// send each, it has Options.Timeout.
 const exportTime = 10 * time.Minute
 
 // export sends a page of the list as a file. As JSON it has the documents of the instances: these
@@ -283,13 +285,15 @@ const exportTime = 10 * time.Minute
 // room of one, however slow its reader is. An error on the way breaks the connection off, and so
 // the file.
 func (s *server) export(w http.ResponseWriter, r *http.Request) {
-	done, err := s.turns.exports.take(r.Context())
-	if err != nil {
-		s.refuse(w, r, http.StatusServiceUnavailable, fmt.Sprintf("%d exports are being sent, which is the most at a time. Try again once one has ended.", exportTurns))
+	ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
+	defer cancel()
+	held := place{of: s.turns.exports}
+	defer held.leave()
+	if held.take(ctx) != nil {
+		s.refuse(w, r, http.StatusServiceUnavailable, fmt.Sprintf("The dashboard sends %d exports at a time, and as many are under way. Try again once one has ended.", exportTurns))
 		return
 	}
-	defer done()
-	b, err := s.listed(r)
+	b, err := s.listed(r.WithContext(ctx))
 	if err != nil {
 		status, text, _ := explain(err)
 		s.refuse(w, r, status, text)
@@ -300,41 +304,72 @@ func (s *server) export(w http.ResponseWriter, r *http.Request) {
 		name = append(name, "without-place", strconv.Itoa(l.Place))
 	}
 	file := strings.Join(name, "-")
+	h := w.Header()
 	if r.FormValue("format") == "csv" {
-		s.exportCSV(w, file, b.Rows)
-		return
+		h.Set("Content-Type", "text/csv; charset=utf-8")
+		h.Set("Content-Disposition", `attachment; filename="`+file+`.csv"`)
+		text := csvOf(b.Rows) // without documents, so a page of it is small
+		held.leave()
+		err = s.sendPart(w, &held, text)
+	} else {
+		h.Set("Content-Type", "application/json; charset=utf-8")
+		h.Set("Content-Disposition", `attachment; filename="`+file+`.json"`)
+		err = s.exportJSON(w, r, b.Rows, &held)
 	}
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	w.Header().Set("Content-Disposition", `attachment; filename="`+file+`.json"`)
-	if err := s.exportJSON(w, r, b.Rows); err != nil {
+	if err != nil {
 		s.log.Warn("dashboard: an export was broken off", slog.Any("error", err))
 		panic(http.ErrAbortHandler)
 	}
 }
 
+// place is a place in a line, which its owner may take and leave again and again.
+type place struct {
+	of   turn
+	done func() // nil: it is not taken
+}
+
+func (p *place) take(ctx context.Context) (err error) {
+	if p.done == nil {
+		p.done, err = p.of.take(ctx)
+	}
+	return err
+}
+
+func (p *place) leave() {
+	if p.done != nil {
+		p.done()
+	}
+	p.done = nil
+}
+
+// sendPart sends a part of an export, within Options.Timeout. If the host's middleware hides the
+// deadlines of the connection, a reader may take for ever, and so the place is left first.
+func (s *server) sendPart(w http.ResponseWriter, held *place, parts ...[]byte) error {
+	if http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.Timeout)) != nil {
+		held.leave()
+	}
+	for _, part := range parts {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // exportJSON sends a list of instances with their documents. It leaves out those that are gone by
 // now, or do not lie within the access any more.
-func (s *server) exportJSON(w http.ResponseWriter, r *http.Request, rows []fsm.RawInstance) error {
-	ctx, control, between := r.Context(), http.NewResponseController(w), "["
+func (s *server) exportJSON(w http.ResponseWriter, r *http.Request, rows []fsm.RawInstance, held *place) error {
+	between := "["
 	for n := range rows {
-		one, err := s.row(ctx, rows[n].ID)
+		text, err := s.exported(r, rows[n].ID, held)
 		if errors.Is(err, engine.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		i := shown.Snapshot(one)
-		s.redact(r, &i)
-		text, err := json.Marshal(i)
-		if err != nil {
-			return fmt.Errorf("instance %d: %w", i.ID, err)
-		}
-		_ = control.SetWriteDeadline(time.Now().Add(s.Timeout)) // a recorder of a test has none
-		for _, part := range [][]byte{[]byte(between), text} {
-			if _, err := w.Write(part); err != nil {
-				return err
-			}
+		if err := s.sendPart(w, held, []byte(between), text); err != nil {
+			return err
 		}
 		between = ",\n"
 	}
@@ -343,8 +378,27 @@ func (s *server) exportJSON(w http.ResponseWriter, r *http.Request, rows []fsm.R
 	} else {
 		between = "]"
 	}
-	_, err := w.Write([]byte(between + "\n"))
-	return err
+	return s.sendPart(w, held, []byte(between+"\n"))
+}
+
+// exported reads an instance with its documents.
+func (s *server) exported(r *http.Request, id fsm.ID, held *place) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
+	defer cancel()
+	if err := held.take(ctx); err != nil {
+		return nil, err
+	}
+	one, err := s.row(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	i := shown.Snapshot(one)
+	s.redact(r, &i)
+	text, err := json.Marshal(i)
+	if err != nil {
+		return nil, fmt.Errorf("instance %d: %w", id, err)
+	}
+	return text, nil
 }
 
 // redact leaves of an instance what may be seen.
@@ -358,11 +412,10 @@ func (s *server) redact(r *http.Request, i *fsm.RawInstance) {
 	i.State, i.Result, i.Progress = show("state", i.State), show("result", i.Result), show("progress", i.Progress)
 }
 
-func (s *server) exportCSV(w http.ResponseWriter, name string, rows []fsm.RawInstance) {
-	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.csv"`)
-	out := csv.NewWriter(w)
-	defer out.Flush()
+// csvOf makes a table of instances.
+func csvOf(rows []fsm.RawInstance) []byte {
+	var text bytes.Buffer
+	out := csv.NewWriter(&text) // which writes to memory without errors
 	_ = out.Write([]string{
 		"id", "machine", "version", "step", "status", "queue", "priority", "key", "partition_key", "attempt", "paused", "failure",
 		"last_error", "inserted_at", "eligible_at", "finished_at",
@@ -381,6 +434,8 @@ func (s *server) exportCSV(w http.ResponseWriter, name string, rows []fsm.RawIns
 			string(i.Failure), cell(i.LastError), at(i.InsertedAt), at(i.EligibleAt), at(i.FinishedAt),
 		})
 	}
+	out.Flush()
+	return text.Bytes()
 }
 
 // cell keeps a spreadsheet from taking a text for a formula.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -174,4 +175,108 @@ func TestAConnectionOutlivesARequestThatTakesTooLong(t *testing.T) {
 		require.Equal(t, http.StatusOK, status, "behind a %s", slow.method)
 		require.True(t, reused)
 	}
+}
+
+// stuck is a response whose reader takes nothing before it is freed.
+type stuck struct {
+	*httptest.ResponseRecorder
+
+	deadlines    bool
+	begun, freed chan struct{}
+	once         sync.Once
+}
+
+func (s *stuck) Write(text []byte) (int, error) {
+	s.once.Do(func() { close(s.begun) })
+	<-s.freed
+	return s.ResponseRecorder.Write(text)
+}
+
+// errNoDeadlines is the error of a response that middleware wraps and that has no Unwrap.
+var errNoDeadlines = errors.New("no deadlines")
+
+func (s *stuck) SetWriteDeadline(time.Time) error {
+	if s.deadlines {
+		return nil
+	}
+	return errNoDeadlines
+}
+
+// Readers that read nothing keep the others from their exports only as long as the deadline of a
+// part allows, and if the dashboard can set no deadline, not at all.
+func TestReadersThatReadNothingHoldNoExportUp(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	eng, err := engine.New(engine.Config{Pool: pool})
+	require.NoError(t, err)
+	for range 30 {
+		_, err := eng.Insert(t.Context(), shop.New(order{Card: strings.Repeat("x", 500<<10)}).After(time.Hour))
+		require.NoError(t, err)
+	}
+	h, err := dashboard.New(eng, dashboard.Options{Timeout: time.Second, Authorize: func(*http.Request) (dashboard.Access, error) {
+		return dashboard.Access{Level: dashboard.Read}, nil
+	}})
+	require.NoError(t, err)
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	status := func() int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/export?rows=1&format=json", nil)
+		require.NoError(t, err)
+		answer, err := server.Client().Do(r)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, answer.Body.Close()) }()
+		_, err = io.Copy(io.Discard, answer.Body)
+		require.NoError(t, err)
+		return answer.StatusCode
+	}
+	begin := func(format string, deadlines bool) (w *stuck, ended chan any) {
+		w, ended = &stuck{ResponseRecorder: httptest.NewRecorder(), deadlines: deadlines, begun: make(chan struct{}), freed: make(chan struct{})}, make(chan any, 1)
+		go func() {
+			defer func() { ended <- recover() }()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/export?rows=2&format="+format, nil))
+		}()
+		<-w.begun
+		return w, ended
+	}
+	for _, format := range []string{"csv", "json"} {
+		for _, deadlines := range []bool{false, true} {
+			first, firstEnded := begin(format, deadlines)
+			second, secondEnded := begin(format, deadlines)
+			want := http.StatusOK
+			if deadlines && format == "json" {
+				want = http.StatusServiceUnavailable // after Options.Timeout
+			}
+			require.Equal(t, want, status(), "%s, deadlines: %v", format, deadlines)
+			close(first.freed)
+			close(second.freed)
+			require.Nil(t, <-firstEnded)
+			require.Nil(t, <-secondEnded)
+		}
+	}
+	// Nor does a read of an instance take longer than that of a page.
+	w, ended := begin("json", true)
+	lock, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = lock.Exec(t.Context(), `LOCK TABLE gendurable.gen_durable`)
+	require.NoError(t, err)
+	close(w.freed)
+	select {
+	case broken := <-ended:
+		require.Equal(t, http.ErrAbortHandler, broken)
+	case <-time.After(patience):
+		t.Fatal("the export still reads")
+	}
+	require.NoError(t, lock.Rollback(t.Context()))
+
+	for range 2 { // real connections
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		_, err = fmt.Fprintf(conn, "GET /export?rows=30&format=json HTTP/1.1\r\nHost: %s\r\n\r\n", server.Listener.Addr())
+		require.NoError(t, err)
+		_, err = conn.Read(make([]byte, 1)) // it has begun
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return status() == http.StatusOK }, patience, 10*time.Millisecond)
 }
