@@ -207,7 +207,7 @@ func (b *bulk) count(done store.Operated) {
 		}
 	}
 	for _, r := range done.Refused {
-		if errors.Is(r.Why, store.ErrOutside) { // nothing has changed about it
+		if errors.Is(r.Why, store.ErrOutside) || errors.Is(r.Why, store.ErrTooWide) { // nothing has changed about it
 			b.failed(fsm.ID(r.ID), r.Why)
 			continue
 		}

@@ -46,6 +46,9 @@ var (
 	// bound ([Within], or Within of a [Filter]) would also change instances outside of its bounds.
 	// Nothing was changed.
 	ErrOutside = store.ErrOutside
+	// ErrTooWide is returned likewise when so many instances hang together with one, as nodes of a
+	// graph or beneath it, that the verb does not look whether all lie within the bounds.
+	ErrTooWide = store.ErrTooWide
 	// ErrLive is returned by [Tx.RequireEnded], as a *[LiveError], when an instance has not ended, and
 	// so by the delete of an entity that a machine drives.
 	ErrLive = errors.New("gendurable: instance is live")

@@ -100,8 +100,8 @@ type Refusal struct {
 // unmeant reports whether the instance fails a condition of the caller. One that is gone has no
 // descendants, which may still be those of others.
 //
-// An instance that lies outside of the bounds, or reaches
-// there, keeps the whole order from being carried out.
+// One instance that lies outside of the bounds, or reaches there, keeps a cancel with Descendants
+// from being carried out at all. The rest of another batch is carried out.
 func (r Refusal) unmeant() bool { return !errors.Is(r.Why, ErrApplies) && !errors.Is(r.Why, ErrGone) }
 
 // These errors are the values of Refusal.Why.
@@ -206,6 +206,7 @@ type operated struct {
 	facts        string // for the audit
 	hidden       bool   // it lies outside of the bounds of the order
 	reaches      bool   // the order would change others that do
+	wide         bool   // so many hang together with it that this is unknown
 }
 
 var (
@@ -350,6 +351,8 @@ func (o *Order) refuses(r *operated, asked bool) error {
 		return ErrUnmatched
 	case asked && r.reaches:
 		return ErrOutside
+	case asked && r.wide:
+		return ErrTooWide
 	case !r.can:
 		return ErrApplies
 	case r.node && (o.Verb == Rewind && (r.first || r.status == "failed") || o.NewKeys && r.first):

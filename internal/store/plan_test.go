@@ -381,6 +381,21 @@ var measures = []measured{
 		}
 		return parent
 	}},
+	{"cancel siblings within bounds", 200, 60, "gen_durable_parent gen_durable_pkey", func(e explained, ids any) int {
+		got, err := e.Operate(e.t.Context(), ids.([]int64), &store.Order{Verb: store.Cancel, Mark: newMark(), Most: 1000,
+			Filter: store.Filter{Within: store.Bounds{Queues: []string{"nobody's", "default"}}}})
+		require.NoError(e.t, err)
+		require.Len(e.t, got.Changed, 200)
+		return 200
+	}, func(e explained) any {
+		parent := e.joiner(201) // which waits for one more
+		e.exec(`UPDATE gendurable.gen_durable SET losers = '{3}' WHERE id = $1`, parent)
+		var ids []int64
+		for range 200 {
+			ids = append(ids, e.row("parent_id, parent_round", "$1, 3", parent))
+		}
+		return ids
+	}},
 	{"rates", planRows, 10, "gen_durable_pkey gen_durable_finished", func(e explained, _ any) int {
 		_, err := e.Rates(e.t.Context(), &store.RateFilter{Past: time.Hour, Bin: time.Minute, Most: planRows})
 		require.NoError(e.t, err)
