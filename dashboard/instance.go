@@ -249,6 +249,11 @@ func shownOf(row *ent.Instance, seen covered) *ent.Instance {
 // about has all that the page shows of an instance. The queue of a deleted instance is unknown, so
 // a user who may see some queues only sees nothing of it.
 func (s *server) about(ctx context.Context, id fsm.ID) (*instanceBody, error) {
+	if !accessOf(ctx).everywhere() { // first, so that a hidden instance takes as long as one that is absent
+		if _, err := s.row(ctx, id); err != nil {
+			return nil, err
+		}
+	}
 	p, err := s.portrait(ctx, id)
 	if err != nil {
 		return nil, err
@@ -343,29 +348,36 @@ func causeOf(c engine.Cause, seen covered) causeRow {
 		text = "it is running"
 	case c.Kind == engine.CauseLost:
 		text = "its lease has ended: the next reaper lets it run again"
-	case c.Kind == engine.CauseGateRate, c.Kind == engine.CauseBehind: // how many others there are is not told
-		c.Count = 0
-		text = map[engine.CauseKind]string{
-			engine.CauseGateRate: "the rate of its gate lets the next begin later", engine.CauseBehind: "others of its queue are before it",
-		}[c.Kind]
+	case c.Kind == engine.CauseGateRun:
+		c.Names = c.Names[:1] // the others are of an instance
+		text = "it is behind a run at gate " + c.Names[0]
+	case c.Kind == engine.CauseGate:
+		text = "all places of gate " + c.Names[0] + " are taken"
+	case neutralCauses[c.Kind] != "":
+		text = neutralCauses[c.Kind]
 	case !hides:
 		text = c.String()
-	case c.Kind == engine.CauseGateRun:
-		c.Names = c.Names[:1]
-		text = "it is behind a run at gate " + c.Names[0] + " that your access does not cover"
-	case c.Kind == engine.CauseGate:
-		text = "all places of gate " + c.Names[0] + " are taken, some by instances that your access does not cover"
 	default:
 		text = hiddenCauses[c.Kind]
+	}
+	if text != c.String() {
+		c.Count, c.Join = 0, nil
 	}
 	return causeRow{c, string(c.Kind), text, c.IDs}
 }
 
-// hiddenCauses say why an instance does not run where the reason is another that may not be seen.
+// neutralCauses say why an instance does not run without a number. A cause names the first of all
+// that it counts, so the rest may lie outside even if these do not.
+var neutralCauses = map[engine.CauseKind]string{
+	engine.CauseChildren: "it awaits children",
+	engine.CauseNodes:    "it waits for other nodes of its graph",
+	engine.CauseGateRate: "the rate of its gate lets the next begin later",
+	engine.CauseBehind:   "others of its queue are before it",
+}
+
+// hiddenCauses say why an instance does not run if the reason is another that may not be seen.
 var hiddenCauses = map[engine.CauseKind]string{
 	engine.CauseEnded:     "it has ended; only a Restart of an instance that your access does not cover runs it again",
-	engine.CauseChildren:  "it awaits children, some of which your access does not cover",
-	engine.CauseNodes:     "it waits for nodes of its graph, some of which your access does not cover",
 	engine.CauseKeyBusy:   "an instance that your access does not cover executes under the same partition key",
 	engine.CauseKeyBehind: "an instance that your access does not cover is before it under the same partition key",
 }
