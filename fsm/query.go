@@ -47,7 +47,7 @@ type Query struct {
 	Filter
 
 	OldestFirst bool   // by ascending id; else by descending id, the newest first
-	Outline     bool   // leaves out State, Result and Progress of the instances, and reads none of them
+	Outline     bool   // leaves out State, Result and Progress of the instances, and reads none of them; not of a typed list
 	Limit       int    // instances of one page: 1 to MaxLimit; 0: DefaultLimit
 	After       string // Page.Next of the previous page of a query with the same Filter and order; "": from the beginning
 }
@@ -140,6 +140,9 @@ func (m Machine[S, R]) All(ctx context.Context, from Lister, q Query) iter.Seq2[
 func (m Machine[S, R]) only(q Query) (Query, error) {
 	if q.Machine != "" && q.Machine != m.d.name {
 		return q, &QueryError{"Machine", fmt.Errorf("%.80q, but the list is of machine %.80q", q.Machine, m.d.name)}
+	}
+	if q.Outline {
+		return q, &QueryError{"Outline", errors.New("a typed list has states and results; use the list of the engine")}
 	}
 	q.Machine = m.d.name
 	return q, nil

@@ -89,6 +89,19 @@ func TestMachineAll(t *testing.T) {
 	}
 }
 
+// An outline has no states, which a typed list would take for states that do not fit.
+func TestATypedListIsNoOutline(t *testing.T) {
+	t.Parallel()
+	q := fsm.Query{Outline: true}
+	_, err := cartTwo.List(t.Context(), carts(), q)
+	wrong, ok := errors.AsType[*fsm.QueryError](err)
+	require.True(t, ok)
+	require.Equal(t, "Outline", wrong.Field)
+	for _, err := range cartTwo.All(t.Context(), carts(), q) {
+		require.ErrorAs(t, err, new(*fsm.QueryError))
+	}
+}
+
 func TestListOfAnotherMachine(t *testing.T) {
 	t.Parallel()
 	q := fsm.Query{Filter: fsm.Filter{Machine: "other"}}
