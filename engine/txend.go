@@ -51,6 +51,9 @@ func (t *Tx) Cancel(ctx context.Context, ids []fsm.ID, options ...VerbOption) ([
 	if o.Seen != nil {
 		return nil, &VerbError{VerbCancel, "IfUnchanged", errors.New("not in a host's transaction; use Admin")}
 	}
+	if o.within != nil {
+		return nil, &VerbError{VerbCancel, "Within", errors.New("not in a host's transaction; use Admin")}
+	}
 	done, err := t.hosted.Cancel(ctx, t.others(ids), &o.Order)
 	if family, ok := errors.AsType[*store.TooManyError](err); ok {
 		return nil, &VerbError{VerbCancel, "Descendants", fmt.Errorf("%w: cancel parts of the family first", family)}
