@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gendurable/gendurable/engine"
@@ -40,7 +41,8 @@ type Access struct {
 	// engine.MaxActorBytes. Empty: the audit names the program.
 	Actor string
 	// Within bounds what the sender sees and changes to some queues, machines or labels. The zero
-	// Bounds do not bound. They are a predicate of every read, and a condition of every verb:
+	// Bounds do not bound, and an empty list of queues or machines that is not nil covers nothing. They
+	// are a predicate of every read, and a condition of every verb:
 	// instances outside do not exist for the sender. A verb that would also change instances outside,
 	// such as the nodes of a graph whose root it cancels, is refused whole. Pages leave out what
 	// cannot be told apart so, such as the list of workers.
@@ -55,9 +57,16 @@ func (a Access) everywhere() bool { return a.Within.IsZero() }
 // this: it is of instances with all labels.
 func (a Access) sees(queue, machine string) bool { return a.Within.Cover(queue, machine, nil) }
 
+// defines reports whether the access covers the definition of a machine, which is of no queue and
+// has no labels. Access to no queue covers none.
+func (a Access) defines(machine string) bool {
+	none := a.Within.Queues != nil && len(a.Within.Queues) == 0
+	return !none && (a.Within.Machines == nil || slices.Contains(a.Within.Machines, machine))
+}
+
 // byQueue reports whether the access covers all of some queues, or of all: no bounds are of
 // machines or labels.
-func (a Access) byQueue() bool { return len(a.Within.Machines) == 0 && len(a.Within.Labels) == 0 }
+func (a Access) byQueue() bool { return a.Within.Machines == nil && len(a.Within.Labels) == 0 }
 
 // within returns the predicates that select what the access of ctx covers.
 func within(ctx context.Context) ([]predicate.Instance, error) {

@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -391,10 +392,44 @@ func TestWhatLiesOutsideDoesNotExist(t *testing.T) {
 		status, text := w.ask(http.MethodPost, fmt.Sprintf("/api/instances/%d/cancel", n.ours["graph"]), "{}")
 		require.Equal(t, http.StatusForbidden, status)
 		require.Contains(t, text, "nodes of its graph")
+		var detail struct {
+			Causes []struct {
+				Kind, Text string
+				Count      int
+				Join       any
+			}
+		}
+		for name, want := range map[string]string{"graph": "it awaits children", "family": "it awaits children", "own graph": "it awaits children"} {
+			require.NoError(t, json.Unmarshal([]byte(w.get(fmt.Sprintf("/api/instances/%d", n.ours[name]), http.StatusOK)), &detail))
+			require.Equal(t, want, detail.Causes[0].Text)
+			require.Zero(t, detail.Causes[0].Count, "%s: it would be of all", name)
+			require.Nil(t, detail.Causes[0].Join)
+		}
 	}
 	w := n.serveTo(t, dashboard.Access{Level: dashboard.Operate, Actor: "eve", Within: bounded["label"]})
 	status, text := w.ask(http.MethodPost, fmt.Sprintf("/api/instances/%d/cancel", n.ours["own graph"]), "{}")
 	require.Equal(t, http.StatusOK, status, text)
+}
+
+// Access within bounds that cover nothing shows nothing, and changes nothing.
+func TestAccessToNoQueueIsToNothing(t *testing.T) {
+	t.Parallel()
+	n := newNeighbours(t)
+	for _, within := range []engine.Bounds{{Queues: []string{}}, {Machines: []string{}}} {
+		w := n.serveTo(t, dashboard.Access{Level: dashboard.Operate, Actor: "eve", Within: within})
+		for _, of := range []map[string]fsm.ID{n.ours, n.theirs} {
+			for _, id := range of {
+				w.get(fmt.Sprintf("/api/instances/%d", id), http.StatusNotFound)
+				status, _ := w.ask(http.MethodPost, fmt.Sprintf("/api/instances/%d/pause", id), "{}")
+				require.Equal(t, http.StatusNotFound, status)
+			}
+		}
+		require.Contains(t, w.get("/api/instances", http.StatusOK), `"instances":[]`)
+		text := w.get("/api/queues", http.StatusOK) + w.get("/api/machines", http.StatusOK) + w.get("/api/schedules", http.StatusOK) + w.get("/api/gates", http.StatusOK)
+		for _, name := range []string{`"ours"`, `"theirs"`, `"our"`, `"their"`, "our-schedule", "our-gate"} {
+			require.NotContains(t, text, name)
+		}
+	}
 }
 
 // A page offers no form that is refused whatever one sends.

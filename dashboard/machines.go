@@ -56,7 +56,7 @@ func (s *server) drawn(ctx context.Context) (mine []engine.StoredDefinition, cou
 	stored, err := s.definitions(ctx)
 	access := accessOf(ctx)
 	for _, d := range stored {
-		if len(access.Within.Machines) == 0 || slices.Contains(access.Within.Machines, d.Machine) {
+		if access.defines(d.Machine) {
 			mine = append(mine, d)
 		}
 	}
@@ -204,7 +204,7 @@ func (s *server) historian(ctx context.Context, place string) (*site, error) {
 func (s *server) recorded(ctx context.Context, at *site, b *machineBody, version int) (taken map[[2]string]int64, err error) {
 	const days = 7
 	var p past
-	if access := accessOf(ctx); len(access.Within.Queues) == 0 && len(access.Within.Labels) == 0 {
+	if access := accessOf(ctx); access.Within.Queues == nil && len(access.Within.Labels) == 0 {
 		p, err = heavy(ctx, s, at, fmt.Sprintf("past %s/%d", b.Machine, version), historyAge, func(ctx context.Context) (p past, err error) {
 			o := engine.HistoryOptions{Version: version, Since: time.Now().Add(-days * 24 * time.Hour), Timeout: s.Timeout}
 			if p.times, err = at.engine.StepTimes(ctx, b.Machine, o); err != nil || len(p.times) == 0 {

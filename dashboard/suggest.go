@@ -75,7 +75,7 @@ func (s *server) suggest(w http.ResponseWriter, r *http.Request) {
 	}
 	machines := map[string]bool{}
 	for _, d := range stored {
-		if access := accessOf(ctx); len(access.Within.Machines) == 0 || slices.Contains(access.Within.Machines, d.Machine) {
+		if access := accessOf(ctx); access.defines(d.Machine) {
 			machines[d.Machine] = true
 		}
 	}

@@ -114,7 +114,9 @@ func bounds(field string, b Bounds) (out store.Bounds, err error) {
 		if len(list.of) > MaxBounds {
 			return out, badQuery(field+"."+list.name, "%d of them, at most %d", len(list.of), MaxBounds)
 		}
-		*list.into = set(list.of)
+		if *list.into = set(list.of); list.of != nil && *list.into == nil {
+			*list.into = []string{} // which covers no instance
+		}
 	}
 	out.Labels, err = labels(b.Labels)
 	if bad, ok := errors.AsType[*QueryError](err); ok {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/engine"
@@ -34,7 +35,8 @@ func TestVerbsAndReadsStayWithinBounds(t *testing.T) {
 			return v.Await("join", v.State, paid), nil
 		}).To("join"),
 		fsm.Step("join", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) { return v.Done(""), nil }))
-	e := working(t, pgtest.Pool(t, pgtest.Migrated(t)), rarely, func(c *engine.Config) {
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	e := working(t, pool, rarely, func(c *engine.Config) {
 		c.Machines = []fsm.Definition{definition}
 		c.Schedules = []engine.Schedule{
 			engine.Every("a of ada", time.Hour*24, tenant("", "ada")), engine.Every("b of bob", time.Hour*24, tenant("", "bob")),
@@ -143,6 +145,29 @@ func TestVerbsAndReadsStayWithinBounds(t *testing.T) {
 	}
 	_, err = admin.PauseQueue(ctx, "default", within)
 	require.Error(t, err, "a queue is of all")
+	for _, b := range []engine.Bounds{{Queues: []string{}}, {Machines: []string{}}} { // which cover nothing
+		page, err := e.List(ctx, engine.Query{Filter: engine.Filter{Within: b}})
+		require.NoError(t, err)
+		require.Empty(t, page.Instances)
+		plan, err := admin.Bulk(ctx, engine.VerbCancel, engine.Filter{All: true, Within: b})
+		require.NoError(t, err)
+		require.Zero(t, plan.Matched)
+		_, err = admin.Pause(ctx, ids["bob"], engine.Within(b))
+		require.ErrorIs(t, err, engine.ErrNotFound)
+		schedules, err := admin.Schedules(ctx, engine.ScheduleQuery{Within: b})
+		require.NoError(t, err)
+		require.Empty(t, schedules.Schedules)
+		failures, err := e.Failures(ctx, engine.FailuresOptions{Within: b})
+		require.NoError(t, err)
+		require.Zero(t, failures.Looked)
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		_, err := e.WithPgx(tx).Cancel(ctx, []fsm.ID{ids["parent"]}, within)
+		return err
+	})
+	wrong, ok := errors.AsType[*engine.VerbError](err)
+	require.True(t, ok, err)
+	require.Equal(t, "Within", wrong.Field)
 	for _, b := range []engine.Bounds{{Queues: []string{"a", ""}}, {Machines: []string{"\x00"}}, {Labels: map[string]string{"": "x"}}, {Queues: make([]string, engine.MaxBounds+1)}} {
 		_, err = e.List(ctx, engine.Query{Filter: engine.Filter{Within: b}})
 		bad, ok := errors.AsType[*engine.QueryError](err)

@@ -19,12 +19,14 @@ type Filter struct {
 	InsertedAfter  time.Time // inclusive
 	InsertedBefore time.Time // exclusive
 	ErrorText      string    // a part of the last error, in upper or lower case
-	Within         Bounds    // not in filterText: boundsSQL looks at them
+	// Within is not in filterText: boundsSQL looks at it. A list without it has the cursors that it had
+	// before there were bounds.
+	Within Bounds `json:",omitzero"`
 }
 
 // Bounds are the instances that a caller may see and change. The zero Bounds are all.
 type Bounds struct {
-	Queues, Machines []string // one of these; nil: any
+	Queues, Machines []string // one of these; nil: any; empty: no instance
 	Labels           string   // a JSON object that the instance's labels contain; "": any
 }
 
