@@ -63,12 +63,16 @@ func (c *serving) serve(ctx context.Context, a *app, of string, build func(dashb
 		return usagef("--listen: %w", err)
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(a.console.errs, format, args...) } // also with --json: nothing else lets anyone in
-	let := newSessions(handler, listener.Addr(), func(again string) { say("A browser was let in. Another one gets in at %s\n", again) })
+	let := newSessions(handler, listener.Addr())
 	server := &http.Server{
 		Handler: let, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 64 << 10,
 	}
 	say("The dashboard of %s is at %s until ctrl-c.\n", of, let.open())
+	if a.console.interactive {
+		say("It lets one browser in, within %d minutes. Press Enter for another address.\n", int(tokenLife.Minutes()))
+		go let.more(a.console.in, say) // until the process ends: a read of a terminal cannot be ended
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {

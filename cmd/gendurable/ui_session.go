@@ -1,39 +1,59 @@
 package main
 
 import (
+	"bufio"
 	"crypto/rand"
 	"crypto/subtle"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // sessions lets in browsers that have opened a printed address. Other users of this machine can
 // reach the port, too, and the audit would name the user who started the command.
 //
-// An address has a token, which is good for one browser: the first request with it gets a cookie,
-// and a new address is printed for another. So an address that is left in a history or in a log
-// opens nothing.
+// An address has a token, which is good for one browser and for tokenLife: the first request with
+// it gets a cookie. The command prints the next address only if its user asks for it. So an address
+// in a history opens nothing, and neither does one in a log, except within tokenLife if no browser
+// has opened it.
 type sessions struct {
 	next    http.Handler
 	address string
-	tell    func(address string) // prints the address for the next browser
+	now     func() time.Time
 
 	mu    sync.Mutex
-	token string
+	token string    // "": it was used
+	until time.Time // the token is good before this time
 	keys  []string // the cookies of the browsers that are let in
 }
 
 // maxSessions is how many browsers are let in; of more, the oldest is put out.
 const maxSessions = 20
 
-func newSessions(next http.Handler, address net.Addr, tell func(string)) *sessions {
-	return &sessions{next: next, address: address.String(), tell: tell, token: rand.Text()}
+// tokenLife is how long an address is good.
+const tokenLife = 10 * time.Minute
+
+func newSessions(next http.Handler, address net.Addr) *sessions {
+	return &sessions{next: next, address: address.String(), now: time.Now}
 }
 
-// open is the address that lets a browser in.
-func (s *sessions) open() string { return "http://" + s.address + "/?token=" + s.token }
+// open returns a new address, which lets one browser in. Those before it are good no more.
+func (s *sessions) open() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token, s.until = rand.Text(), s.now().Add(tokenLife)
+	return "http://" + s.address + "/?token=" + s.token
+}
+
+// more prints a new address for each line that the user enters.
+func (s *sessions) more(in io.Reader, say func(format string, args ...any)) {
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		say("Another browser gets in at %s\n", s.open())
+	}
+}
 
 // cookie is the name of the cookie. Cookies do not tell ports apart: another command's has another
 // name.
@@ -46,13 +66,14 @@ func (s *sessions) cookie() string {
 func (s *sessions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	if token := query.Get("token"); token != "" && r.Method == http.MethodGet {
-		key, again := s.exchange(token)
-		if key == "" {
-			s.refuse(w)
-			return
+		if !s.knows(r) { // the address of a browser that is in may be opened again, from its history
+			key := s.exchange(token)
+			if key == "" {
+				s.refuse(w)
+				return
+			}
+			http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: key, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 		}
-		s.tell(again)
-		http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: key, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 		query.Del("token")
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("Referrer-Policy", "no-referrer")
@@ -67,18 +88,17 @@ func (s *sessions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.next.ServeHTTP(w, r)
 }
 
-// exchange returns a key for a token, and the address for the next browser; "" if it is not the one
-// that is good.
-func (s *sessions) exchange(token string) (key, again string) {
+// exchange returns a key for a token; "" if it is not the one that is good.
+func (s *sessions) exchange(token string) (key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
-		return "", ""
+	if s.token == "" || !s.now().Before(s.until) || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
+		return ""
 	}
-	key, s.token = rand.Text(), rand.Text()
+	key, s.token = rand.Text(), ""
 	s.keys = append(s.keys, key)
 	s.keys = s.keys[max(0, len(s.keys)-maxSessions):]
-	return key, s.open()
+	return key
 }
 
 // knows reports whether a request has the cookie of a browser that was let in.
@@ -104,7 +124,7 @@ func (*sessions) refuse(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusForbidden)
 	fmt.Fprint(w, `<!doctype html><html lang="en"><meta charset="utf-8"><title>Not open to this browser</title>
 <h1>Not open to this browser</h1>
-<p>Open the address that the terminal shows in which <code>gendurable</code> runs. It has a token that lets one browser in;
-for another browser, or once its cookie is gone, the terminal shows a new address.</p></html>
+<p>Open the address that the terminal shows in which <code>gendurable</code> runs. It has a token that lets one browser in,
+within ten minutes. Press Enter in that terminal for a new address.</p></html>
 `)
 }

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -126,11 +127,13 @@ func TestUILetsInTheBrowserOfItsUser(t *testing.T) {
 	require.Equal(t, codeDone, end())
 }
 
-// Once a browser was let in, another address is shown, and the first browser stays.
+// An address lets one browser in, within its time, and the next one replaces it. A browser that is
+// in stays, also if it opens an old address again.
 func TestEachAddressLetsOneBrowserIn(t *testing.T) {
 	t.Parallel()
-	var again []string
-	s := newSessions(http.NotFoundHandler(), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080}, func(address string) { again = append(again, address) })
+	s := newSessions(http.NotFoundHandler(), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080})
+	at := time.Now()
+	s.now = func() time.Time { return at }
 	visit := func(address string, c *http.Cookie) *http.Response {
 		r := httptest.NewRequest(http.MethodGet, address, nil)
 		if c != nil {
@@ -140,15 +143,33 @@ func TestEachAddressLetsOneBrowserIn(t *testing.T) {
 		s.ServeHTTP(w, r)
 		return w.Result()
 	}
-	one := visit(s.open(), nil).Cookies()[0] //nolint:bodyclose // a recorder's
-	require.Len(t, again, 1)
-	for range maxSessions - 1 {
-		require.Equal(t, http.StatusSeeOther, visit(again[len(again)-1], nil).StatusCode) //nolint:bodyclose // a recorder's
+	require.Equal(t, http.StatusForbidden, visit("/?token=", nil).StatusCode) //nolint:bodyclose // a recorder's
+	first := s.open()
+	one := visit(first, nil).Cookies()[0]                                //nolint:bodyclose // a recorder's
+	require.Equal(t, http.StatusForbidden, visit(first, nil).StatusCode) //nolint:bodyclose // a recorder's
+	again := visit(first+"&q=a", one)                                    //nolint:bodyclose // a recorder's
+	require.Equal(t, http.StatusSeeOther, again.StatusCode)
+	require.Equal(t, "./?q=a", again.Header.Get("Location"))
+	require.Empty(t, again.Cookies())
+	unused := s.open()
+	require.Equal(t, http.StatusSeeOther, visit(unused, one).StatusCode) //nolint:bodyclose // a recorder's
+	require.Equal(t, http.StatusSeeOther, visit(unused, nil).StatusCode) //nolint:bodyclose // a recorder's
+	old := s.open()
+	at = at.Add(tokenLife)
+	require.Equal(t, http.StatusForbidden, visit(old, nil).StatusCode) //nolint:bodyclose // a recorder's
+	replaced := s.open()
+	var said []string
+	s.more(strings.NewReader("\n\n"), func(format string, args ...any) { said = append(said, args[0].(string)) })
+	require.Len(t, said, 2)
+	for _, gone := range []string{replaced, said[0]} {
+		require.Equal(t, http.StatusForbidden, visit(gone, nil).StatusCode) //nolint:bodyclose // a recorder's
 	}
-	require.Equal(t, http.StatusNotFound, visit("/x", one).StatusCode)                    //nolint:bodyclose // a recorder's
-	require.Equal(t, "./?q=a", visit(s.open()+"&q=a", nil).Header.Get("Location"))        //nolint:bodyclose // a recorder's
+	require.Equal(t, http.StatusNotFound, visit("/x", one).StatusCode)    //nolint:bodyclose // a recorder's
+	require.Equal(t, http.StatusSeeOther, visit(said[1], nil).StatusCode) //nolint:bodyclose // a recorder's
+	for range maxSessions {
+		require.Equal(t, http.StatusSeeOther, visit(s.open(), nil).StatusCode) //nolint:bodyclose // a recorder's
+	}
 	require.Equal(t, http.StatusForbidden, visit("/x", one).StatusCode, "so many get in") //nolint:bodyclose // a recorder's
-	require.Equal(t, http.StatusForbidden, visit(again[0], nil).StatusCode)               //nolint:bodyclose // a recorder's
 }
 
 // serve runs a command that serves a dashboard, and returns its address and how to end it.
