@@ -150,7 +150,41 @@ func decodeAPI(r *http.Request, into any) error {
 	if decoder.More() {
 		return &fieldError{"body", errors.New("there is more behind the document")}
 	}
+	if err := onceEach("", json.NewDecoder(bytes.NewReader(text))); err != nil {
+		return err
+	}
 	return exactNames("", reflect.TypeOf(into).Elem(), text)
+}
+
+// onceEach returns an error for a member that occurs twice in one object. encoding/json takes the
+// last one or makes one of both, and a proxy that judges the first would pass the other. So a state
+// or a payload may not have it either.
+func onceEach(in string, decoder *json.Decoder) error {
+	token, err := decoder.Token()
+	opens, _ := token.(json.Delim)
+	if err != nil || opens == 0 {
+		return err
+	}
+	for seen := map[string]bool{}; decoder.More(); {
+		member := in
+		if opens == '{' {
+			token, err := decoder.Token()
+			if err != nil {
+				return err
+			}
+			name, _ := token.(string)
+			if seen[name] {
+				return &fieldError{in + cut(name, 100), errors.New("it is there twice")}
+			}
+			seen[name] = true
+			member = in + cut(name, 100) + "."
+		}
+		if err := onceEach(member, decoder); err != nil {
+			return err
+		}
+	}
+	_, err = decoder.Token() // the end
+	return err
 }
 
 // exactNames returns an error for a field whose name differs from the documented one by case.

@@ -1,9 +1,13 @@
 package dashboard
 
 import (
+	"encoding/json"
+	"errors"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,5 +53,32 @@ func TestAPINamesAreItsOwn(t *testing.T) {
 	require.Len(t, apiFilter, len(filterFields), "the fields of the pages' filter")
 	for _, p := range apiFilter {
 		require.Contains(t, filterFields, p.name)
+	}
+}
+
+// A member that occurs twice is refused, at any depth, since two readers may take either.
+func TestTheAPIRefusesAMemberThatOccursTwice(t *testing.T) {
+	t.Parallel()
+	type inner struct {
+		Queue string `json:"queue"`
+	}
+	type body struct {
+		Reason string          `json:"reason"`
+		Filter inner           `json:"filter"`
+		State  json.RawMessage `json:"state"`
+	}
+	read := func(text string) error {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(text))
+		r.Header.Set("Content-Type", "application/json")
+		return decodeAPI(r, new(body))
+	}
+	require.NoError(t, read(`{"reason": "a", "filter": {"queue": "q"}, "state": [{"a": 1}, {"a": [2, {"a": null}]}]}`))
+	for text, field := range map[string]string{
+		`{"reason": "a", "reason": "b"}`: "reason", `{"filter": {"queue": "a", "queue": "b"}}`: "filter.queue",
+		`{"filter": {"queue": "a"}, "filter": {}}`: "filter", `{"state": [{"a": 1, "a": 1}]}`: "state.a",
+	} {
+		wrong, ok := errors.AsType[*fieldError](read(text))
+		require.True(t, ok, text)
+		require.Equal(t, field, wrong.field)
 	}
 }
