@@ -108,7 +108,7 @@ func apiReads() []apiRoute {
 		}, apiFilter...), (*server).apiInstances),
 		reading("/api/instances/{id}", "instance", "All of an instance: documents, why it does not run, its inbox, what happened to it.", nil,
 			(*server).apiInstance),
-		reading("/api/instances/{id}/graph", "graph", "The newest graph of nodes that an instance has made; empty to who may see some queues or machines only.", nil,
+		reading("/api/instances/{id}/graph", "graph", "The newest graph of nodes that an instance has made; empty if the access is bound and does not cover all of its nodes.", nil,
 			func(s *server, r *http.Request) (out engine.GraphStatus, err error) {
 				id, err := idOf(r)
 				if err != nil {

@@ -82,7 +82,7 @@ type apiQueue struct {
 	Name   string               `json:"name"`
 	Lag    time.Duration        `json:"lag_ns"`
 	Counts map[fsm.Status]int64 `json:"counts"`
-	Hour   *apiHour             `json:"hour"` // null: the access is of some machines only, and it is of all
+	Hour   *apiHour             `json:"hour"` // null: the access is bound to machines or labels, and it is of all
 }
 
 // apiHour counts what happened in the last hour, or in less where too much happened to look at.
@@ -133,7 +133,7 @@ type apiWorkers struct {
 	apiLacks
 
 	Workers []workerRow `json:"workers"`
-	Hidden  bool        `json:"hidden"` // the access is of some queues or machines only, and workers are of all
+	Hidden  bool        `json:"hidden"` // the access is bound, and workers are of all
 }
 
 type apiMachines struct {
@@ -287,7 +287,7 @@ type apiAudit struct {
 
 	Entries []apiEntry `json:"entries"`
 	Next    time.Time  `json:"next,omitzero"` // for the field before of the next page; left out: there is no more
-	Hidden  bool       `json:"hidden"`        // the access is of some queues or machines only, and the audit is of all
+	Hidden  bool       `json:"hidden"`        // the access is bound, and the audit is of all
 }
 
 // apiEntry is an entry whose documents are shown as far as they may be seen.

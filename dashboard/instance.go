@@ -247,7 +247,7 @@ func shownOf(row *ent.Instance, seen covered) *ent.Instance {
 }
 
 // about has all that the page shows of an instance. The queue of a deleted instance is unknown, so
-// a user who may see some queues only sees nothing of it.
+// a user who is bound sees nothing of it.
 func (s *server) about(ctx context.Context, id fsm.ID) (*instanceBody, error) {
 	if !accessOf(ctx).everywhere() { // first, so that a hidden instance takes as long as one that is absent
 		if _, err := s.row(ctx, id); err != nil {

@@ -253,7 +253,7 @@ func TestReadersThatReadNothingHoldNoExportUp(t *testing.T) {
 			require.Nil(t, <-secondEnded)
 		}
 	}
-	// Nor does a read of an instance take longer than that of a page.
+	// A read of an instance takes no longer than a page may.
 	w, ended := begin("json", true)
 	lock, err := pool.Begin(t.Context())
 	require.NoError(t, err)
