@@ -41,8 +41,8 @@ type Access struct {
 	// engine.MaxActorBytes. Empty: the audit names the program.
 	Actor string
 	// Within bounds what the sender sees and changes to some queues, machines or labels. The zero
-	// Bounds do not bound, and an empty list of queues or machines that is not nil covers nothing. They
-	// are a predicate of every read, and a condition of every verb:
+	// Bounds do not bound, and an empty list of queues or machines that is not nil covers nothing.
+	// They are a predicate of every read, and a condition of every verb:
 	// instances outside do not exist for the sender. A verb that would also change instances outside,
 	// such as the nodes of a graph whose root it cancels, is refused whole. Pages leave out what
 	// cannot be told apart so, such as the list of workers.

@@ -14,7 +14,7 @@ import (
 // one that the operator saw, and no answer could say which half without telling of the other.
 // These count as changed by a verb:
 //
-//   - by a Cancel: a parent that has not ended, since its join counts a failure, and may let it fail.
+//   - by a Cancel: a live parent, since its join counts a failure, and may let it fail.
 //     Then all that sweep_rest.go and sweep_skip.go end after it: the nodes of its graph and the
 //     rest of its round; of a node, or if the parent cancels the rest of a round, everything
 //     beneath that parent. With Descendants, all of these.

@@ -19,8 +19,8 @@ type Filter struct {
 	InsertedAfter  time.Time // inclusive
 	InsertedBefore time.Time // exclusive
 	ErrorText      string    // a part of the last error, in upper or lower case
-	// Within is not in filterText: boundsSQL looks at it. A list without it has the cursors that it had
-	// before there were bounds.
+	// Within is not in filterText: boundsSQL looks at it. A list without it has the cursors
+	// that it had before there were bounds.
 	Within Bounds `json:",omitzero"`
 }
 
