@@ -25,6 +25,21 @@ func failing(next ent.Mutator) ent.Mutator {
 	})
 }
 
+// behind calls f when order id has been created, and fails if f does.
+func behind(id int64, f func(context.Context) error) ent.Hook {
+	return func(next ent.Mutator) ent.Mutator {
+		return ent.MutateFunc(func(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+			v, err := next.Mutate(ctx, m)
+			if created, ok := m.(*ent.OrderMutation); err == nil && ok && m.Op().Is(ent.OpCreate) {
+				if of, _ := created.ID(); of == id {
+					err = f(ctx)
+				}
+			}
+			return v, err
+		})
+	}
+}
+
 // fails are calls that fail in a client's transaction, at different places. Order 1 is there, and
 // its step runs; order 2 is to be created, and order 3 is deleted only by these calls.
 var fails = map[string]func(t *testing.T, s *shop, c *ent.Client) error{
@@ -74,6 +89,14 @@ var fails = map[string]func(t *testing.T, s *shop, c *ent.Client) error{
 	"Postgres refuses the delete": func(t *testing.T, s *shop, c *ent.Client) error {
 		return c.Order.DeleteOneID(3).ExecWith(t.Context(), s.eng)
 	},
+	"a hook's own call fails": func(t *testing.T, s *shop, c *ent.Client) error {
+		c.Order.Use(behind(2, func(ctx context.Context) error {
+			_, err := creation(c.Order, 4).SaveWith(ctx, s.eng, func(*ent.Order) fsm.Spec { return fsm.Declare[cart, int64]("refund").New(cart{}) })
+			return err
+		}))
+		_, err := creation(c.Order, 2).SaveWith(t.Context(), s.eng, specOf)
+		return err
+	},
 	"an instance is live": func(t *testing.T, s *shop, c *ent.Client) error {
 		_, err := c.Invoice.Delete().ExecWith(t.Context(), s.eng)
 		return err
@@ -122,5 +145,19 @@ func TestACallThatFailsLeavesNothingBehind(t *testing.T) {
 		release()
 		require.NoError(t, <-ended, "interrupted by what was rolled back")
 		s.reaches(*first.InstanceID, fsm.StatusDone)
+	})
+}
+
+// A call that fails leaves no savepoint open: each would cost the transaction a subtransaction.
+func TestACallThatFailsLeavesNoSavepoint(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		tx, err := ent.NewClient(ent.Driver(driver)).Tx(t.Context())
+		require.NoError(t, err)
+		defer tx.Rollback() //nolint:errcheck // it leaves nothing
+		for _, name := range []string{"the spec is another machine's", "a hook's own call fails"} {
+			require.Error(t, fails[name](t, s, tx.Client()), name)
+		}
+		_, err = tx.ExecContext(t.Context(), "RELEASE SAVEPOINT gendurable_entity")
+		require.ErrorContains(t, err, "does not exist")
 	})
 }

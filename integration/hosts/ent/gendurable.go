@@ -38,7 +38,7 @@ func (tx *Tx) tellAfterCommit(verbs *durable.Tx) {
 }
 
 // durableSavepoint calls f behind a savepoint, and rolls back to that unless f returns without an
-// error.
+// error. Savepoints of calls within f have the same name, so none may stay behind its call.
 func durableSavepoint(ctx context.Context, driver dialect.Driver, f func() error) (err error) {
 	const name = "gendurable_entity"
 	send := func(ctx context.Context, statement string) error {
@@ -54,8 +54,11 @@ func durableSavepoint(ctx context.Context, driver dialect.Driver, f func() error
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		if undo := send(ctx, "ROLLBACK TO SAVEPOINT "); undo != nil {
-			err = errors.Join(err, fmt.Errorf("ent: rolling back to the savepoint: %w", undo))
+		for _, statement := range []string{"ROLLBACK TO SAVEPOINT ", "RELEASE SAVEPOINT "} {
+			if undo := send(ctx, statement); undo != nil {
+				err = errors.Join(err, fmt.Errorf("ent: rolling back to the savepoint: %w", undo))
+				return
+			}
 		}
 	}()
 	if err := f(); err != nil {
