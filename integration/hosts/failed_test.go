@@ -3,6 +3,7 @@ package hosts
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"entgo.io/ent/dialect"
@@ -97,6 +98,31 @@ var fails = map[string]func(t *testing.T, s *shop, c *ent.Client) error{
 		_, err := creation(c.Order, 2).SaveWith(t.Context(), s.eng, specOf)
 		return err
 	},
+	"a hook fails, and its own call did not": func(t *testing.T, s *shop, c *ent.Client) error {
+		c.Order.Use(behind(2, func(ctx context.Context) error {
+			return errors.Join(c.Order.DeleteOneID(1).ExecWith(ctx, s.eng), errHook)
+		}))
+		_, err := creation(c.Order, 2).SaveWith(t.Context(), s.eng, specOf)
+		return err
+	},
+	"a hook fails, and the transaction's verb did not": func(t *testing.T, s *shop, c *ent.Client) error {
+		c.Order.Use(func(next ent.Mutator) ent.Mutator {
+			return ent.MutateFunc(func(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+				o, err := c.Order.Get(ctx, 1)
+				if err != nil {
+					return nil, err
+				}
+				tx, err := m.(*ent.OrderMutation).Tx()
+				if err != nil {
+					return nil, err
+				}
+				_, err = tx.Durable(s.eng).Cancel(ctx, []fsm.ID{*o.InstanceID})
+				return nil, errors.Join(err, errHook)
+			})
+		})
+		_, err := creation(c.Order, 2).SaveWith(t.Context(), s.eng, specOf)
+		return err
+	},
 	"an instance is live": func(t *testing.T, s *shop, c *ent.Client) error {
 		_, err := c.Invoice.Delete().ExecWith(t.Context(), s.eng)
 		return err
@@ -130,6 +156,9 @@ func TestACallThatFailsLeavesNothingBehind(t *testing.T) {
 			require.NoError(t, err, name)
 			err = fail(t, s, tx.Client())
 			require.Error(t, err, name)
+			if strings.HasPrefix(name, "a hook fails, ") {
+				require.ErrorIs(t, err, errHook, name)
+			}
 			_, err = tx.Invoice.Create().SetCents(2).Save(t.Context())
 			require.NoError(t, err, "%s: the transaction goes on", name)
 			require.NoError(t, tx.Commit(), name)

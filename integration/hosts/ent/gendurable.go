@@ -38,8 +38,9 @@ func (tx *Tx) tellAfterCommit(verbs *durable.Tx) {
 }
 
 // durableSavepoint calls f behind a savepoint, and rolls back to that unless f returns without an
-// error. Savepoints of calls within f have the same name, so none may stay behind its call.
-func durableSavepoint(ctx context.Context, driver dialect.Driver, f func() error) (err error) {
+// error. Savepoints of calls within f have the same name, so none may stay behind its call. The
+// commit says nothing of what was rolled back: it leaves out the hooks that f has added.
+func durableSavepoint(ctx context.Context, driver dialect.Driver, outer *txDriver, f func() error) (err error) {
 	const name = "gendurable_entity"
 	send := func(ctx context.Context, statement string) error {
 		return driver.Exec(ctx, statement+name, []any{}, nil)
@@ -47,11 +48,17 @@ func durableSavepoint(ctx context.Context, driver dialect.Driver, f func() error
 	if err := send(ctx, "SAVEPOINT "); err != nil {
 		return fmt.Errorf("ent: setting a savepoint: %w", err)
 	}
+	outer.mu.Lock()
+	before := len(outer.onCommit)
+	outer.mu.Unlock()
 	kept := false
 	defer func() {
 		if kept {
 			return
 		}
+		outer.mu.Lock()
+		outer.onCommit = outer.onCommit[:before]
+		outer.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
 		for _, statement := range []string{"ROLLBACK TO SAVEPOINT ", "RELEASE SAVEPOINT "} {
@@ -97,7 +104,7 @@ func durably(ctx context.Context, c config, eng *durable.Engine, f func(config, 
 		tx := &Tx{config: c, ctx: ctx}
 		tx.config.driver = outer
 		verbs := eng.WithEnt(outer.tx)
-		if err := durableSavepoint(ctx, c.driver, func() error { return f(c, verbs) }); err != nil {
+		if err := durableSavepoint(ctx, c.driver, outer, func() error { return f(c, verbs) }); err != nil {
 			return err
 		}
 		tx.tellAfterCommit(verbs)
