@@ -116,6 +116,7 @@ func (d *Driver) BeginTx(ctx context.Context, options *entsql.TxOptions) (dialec
 	if err != nil {
 		return nil, fmt.Errorf("begin a transaction: %w", err)
 	}
+	undo := d.native.Outer.undo()
 	return &Tx{
 		queries: queries{db: inTx{tx}, around: d.around, native: Native{tx, d.native.Outer}},
 		tx:      tx,
@@ -123,7 +124,11 @@ func (d *Driver) BeginTx(ctx context.Context, options *entsql.TxOptions) (dialec
 		rollback: func() error {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 			defer cancel()
-			return d.Surround(ctx, tx.Rollback, Stmt{Name: "rollback", SQL: "ROLLBACK"})
+			err := d.Surround(ctx, tx.Rollback, Stmt{Name: "rollback", SQL: "ROLLBACK"})
+			if !errors.Is(err, pgx.ErrTxClosed) {
+				undo()
+			}
+			return err
 		},
 	}, nil
 }

@@ -23,6 +23,18 @@ func (d *Driver) AfterCommit(f func()) {
 	*d.after = append(*d.after, f)
 }
 
+// undo returns a function that takes back what AfterCommit gets from now on.
+func (d *Driver) undo() func() {
+	if d == nil {
+		return func() {}
+	}
+	if d.after == nil {
+		d.after = new([]func())
+	}
+	before := len(*d.after)
+	return func() { *d.after = (*d.after)[:min(before, len(*d.after))] }
+}
+
 // Committed says to a driver made by [Within] that its transaction has committed, the outermost one
 // if that is a savepoint. It calls the functions that AfterCommit got since the last call: they
 // wake an engine for the work of an ent client on this driver. Call it after no rollback.

@@ -126,3 +126,31 @@ func TestAfterCommit(t *testing.T) {
 	surrounded.Committed()
 	require.Equal(t, 3, calls)
 }
+
+// What AfterCommit got within a savepoint is not called if the driver rolls back to that savepoint.
+func TestAfterCommitOfASavepoint(t *testing.T) {
+	t.Parallel()
+	tx, err := newDriver(t, item, pgx.QueryExecModeCacheStatement).Pool().Begin(t.Context())
+	require.NoError(t, err)
+	within := entpgx.Within(tx)
+	var calls []string
+	note := func(of string) { within.AfterCommit(func() { calls = append(calls, of) }) }
+	for _, of := range []string{"first", "second"} {
+		outer, err := within.Tx(t.Context())
+		require.NoError(t, err)
+		note(of + ", undone")
+		inner, err := within.Tx(t.Context())
+		require.NoError(t, err)
+		note(of + ", undone with the outer one")
+		require.NoError(t, inner.Commit())
+		require.NoError(t, outer.Rollback())
+		kept, err := within.Tx(t.Context())
+		require.NoError(t, err)
+		note(of + ", kept")
+		require.NoError(t, kept.Commit())
+		require.ErrorIs(t, kept.Rollback(), pgx.ErrTxClosed)
+	}
+	require.NoError(t, tx.Commit(t.Context()))
+	within.Committed()
+	require.Equal(t, []string{"first, kept", "second, kept"}, calls)
+}
