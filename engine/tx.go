@@ -69,6 +69,9 @@ func (t *Tx) in(tx pgx.Tx) {
 
 // WithSQL returns the engine's verbs inside a transaction of database/sql or of an ent client. A
 // verb takes one to four round trips.
+//
+// A wrapper of tx sees one query, "SELECT 1", whose context has ended: by it the engine asks entpgx
+// for the transaction. It is not sent, and a trace may show it as failed.
 func (e *Engine) WithSQL(tx SQLTx) *Tx {
 	if tx == nil {
 		return e.within(store.SQL(nil))
@@ -82,7 +85,9 @@ func (e *Engine) WithSQL(tx SQLTx) *Tx {
 
 // WithEnt returns the engine's verbs inside a transaction that a driver of ent began, on any
 // database driver. Its statements go through that driver, so a wrapper of it sees them. On entpgx
-// itself a verb takes one or two round trips, elsewhere one to four.
+// itself a verb takes one or two round trips, elsewhere one to four. Wrappers see one query whose
+// context has ended, as with WithSQL. If a wrapper does not pass it on to entpgx, the engine knows
+// neither a step's own transaction nor a savepoint: then the next poll finds the work.
 //
 // A client that is generated with package entity/extension calls it: see the method Durable of its
 // Tx. A caller that does not know whether the transaction is the outermost calls Committed after
@@ -97,13 +102,13 @@ func (e *Engine) WithEnt(tx dialect.Tx) *Tx {
 		t.outer = native.Outer
 		return t
 	}
-	t := e.within(store.Foreign(entTx{tx}))
+	t := e.within(store.Foreign(entTx{tx: tx}))
 	if ok {
 		t.in(native.Tx)
 		t.outer = native.Outer
 	}
 	if !plain(tx) {
-		t.over = entTx{tx}.over
+		t.over = entTx{tx, ok}.over
 	}
 	return t
 }
@@ -121,7 +126,10 @@ func plain(tx dialect.Tx) bool {
 }
 
 // entTx is a transaction of an ent driver in the form that the store uses.
-type entTx struct{ tx dialect.Tx }
+type entTx struct {
+	tx    dialect.Tx
+	known bool // whether it is known what it is to pgx, and that it is no savepoint of a driver's
+}
 
 func (t entTx) Exec(ctx context.Context, query string, args ...any) error {
 	return t.tx.Exec(ctx, query, args, nil)
@@ -135,13 +143,15 @@ func (t entTx) Query(ctx context.Context, query string, args ...any) (store.Rows
 	return rows, nil
 }
 
-// over reports whether the transaction takes no further statement. If it has ended, none is sent.
+// over reports whether the transaction takes no further statement. If it has ended, none is sent. A
+// savepoint of pgx ends as a transaction does, so an end by pgx counts only if it is known to be
+// none.
 func (t entTx) over(ctx context.Context) bool {
 	rows, err := t.Query(ctx, "SELECT 1")
 	if err == nil {
 		_ = rows.Close()
 	}
-	return errors.Is(err, sql.ErrTxDone) || errors.Is(err, pgx.ErrTxClosed)
+	return errors.Is(err, sql.ErrTxDone) || t.known && errors.Is(err, pgx.ErrTxClosed)
 }
 
 func (e *Engine) within(tx store.Transaction) *Tx {

@@ -4,6 +4,7 @@ import (
 	"context"
 	stdsql "database/sql"
 	"errors"
+	"sync/atomic"
 
 	"entgo.io/ent/dialect"
 	entsql "entgo.io/ent/dialect/sql"
@@ -58,10 +59,11 @@ type Native struct {
 	Outer *Driver
 }
 
-// NativeOf returns what a transaction of ent is to pgx, through any wrappers: a dialect.Tx, or the
+// NativeOf returns what a transaction of ent is to pgx, also below wrappers: a dialect.Tx, or the
 // *Tx of a client that was generated with the feature sql/execquery. It returns false if the
 // transaction is none of a [Driver]. It sends nothing. A wrapper that this package does not know
-// sees one query, with a context that has ended, and has to pass that context on.
+// sees one query, "SELECT 1", with a context that has ended: a trace may show it as failed. If the
+// wrapper does not pass it on with that context, NativeOf returns false.
 func NativeOf(tx any) (Native, bool) {
 	switch tx := tx.(type) {
 	case *Tx:
@@ -102,19 +104,24 @@ var errAsked = errors.New("this query only asked for the transaction of pgx")
 type askingKey struct{}
 
 // ask sends a query whose context asks the driver below for its transaction. The context has ended:
-// database/sql returns before it sends anything.
-func ask(send func(context.Context) error) (n Native, ok bool) {
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), askingKey{}, &n))
+// database/sql returns before it sends anything. A wrapper may return before the driver answers.
+func ask(send func(context.Context) error) (Native, bool) {
+	var answer atomic.Pointer[Native]
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), askingKey{}, &answer))
 	cancel()
 	err := send(ctx)
-	return n, err != nil && n.Tx != nil
+	n := answer.Load()
+	if err == nil || n == nil || n.Tx == nil {
+		return Native{}, false
+	}
+	return *n, true
 }
 
 // asked answers a query of [NativeOf].
 func (q queries) asked(ctx context.Context) bool {
-	n, ok := ctx.Value(askingKey{}).(*Native)
+	answer, ok := ctx.Value(askingKey{}).(*atomic.Pointer[Native])
 	if ok {
-		*n = q.native
+		answer.Store(&q.native)
 	}
 	return ok
 }

@@ -3,6 +3,7 @@ package entpgx_test
 import (
 	"context"
 	stdsql "database/sql"
+	"sync"
 	"testing"
 
 	"entgo.io/ent/dialect"
@@ -27,6 +28,53 @@ func (u unknown) Query(ctx context.Context, query string, args, v any) error {
 func (u unknown) Commit() error   { return u.tx.Commit() }
 func (u unknown) Rollback() error { return u.tx.Rollback() }
 
+// wary passes nothing on whose context has ended.
+type wary struct{ unknown }
+
+func (w wary) Query(ctx context.Context, query string, args, v any) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return w.unknown.Query(ctx, query, args, v)
+}
+
+// hasty runs queries beside, and leaves them to themselves when the context ends.
+type hasty struct {
+	unknown
+	left *sync.WaitGroup
+}
+
+func (h hasty) Query(ctx context.Context, query string, args, v any) error {
+	var rows entsql.Rows
+	done := make(chan error, 1)
+	h.left.Go(func() { done <- h.unknown.Query(ctx, query, args, &rows) })
+	select {
+	case err := <-done:
+		*v.(*entsql.Rows) = rows
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A wrapper that answers by itself, before the driver does or in its place, hides the transaction.
+func TestNativeOfBelowWrappersThatLookAtTheContext(t *testing.T) {
+	t.Parallel()
+	tx, err := newDriver(t, item, pgx.QueryExecModeCacheStatement).Tx(t.Context())
+	require.NoError(t, err)
+	_, ok := entpgx.NativeOf(wary{unknown{tx}})
+	require.False(t, ok)
+	var left sync.WaitGroup
+	for range 200 {
+		if found, ok := entpgx.NativeOf(hasty{unknown{tx}, &left}); ok {
+			require.Equal(t, entpgx.Native{Tx: tx.(*entpgx.Tx).Pgx()}, found)
+		}
+	}
+	left.Wait()
+	require.Equal(t, 0, count(t, tx), "and the transaction goes on")
+	require.NoError(t, tx.Rollback())
+}
+
 // plainSQL is the *Tx of a client with the feature sql/execquery, as far as it counts.
 type plainSQL struct{ tx dialect.Tx }
 
@@ -36,7 +84,7 @@ func (p plainSQL) QueryContext(ctx context.Context, query string, args ...any) (
 	}).QueryContext(ctx, query, args...)
 }
 
-// The transaction of pgx is found below any wrapper, and nothing is sent to find it.
+// The transaction of pgx is found below wrappers, and nothing is sent to find it.
 func TestNativeOf(t *testing.T) {
 	t.Parallel()
 	sent := 0
