@@ -21,8 +21,9 @@ import (
 // writes, since a write would bypass the fences: Insert, Signal and Admin have the verbs. Its
 // transactions are read-only to Postgres. Codec decodes the states and results of its rows.
 //
-// Each call returns a new client, and the engine's own reads use none of them. So an interceptor
-// reaches the queries of the client that it was added to, and no others: keep that client.
+// Each call returns a new client, and the engine's own reads use none of them. An interceptor holds
+// for the returned client only: keep that client, and use it for each query. The next call returns
+// one without the interceptor.
 func (e *Engine) Ent() *ent.Client { return queries(e.config.Driver, e.config.Schema) }
 
 // EntOn is like [Engine.Ent], through another driver on the same database, for example a host's
