@@ -12,6 +12,7 @@ package extension
 import (
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -37,7 +38,7 @@ func (Extension) Hooks() []gen.Hook {
 	return []gen.Hook{func(next gen.Generator) gen.Generator {
 		return gen.GenerateFunc(func(g *gen.Graph) error {
 			for _, n := range g.Nodes {
-				if err := check(n); err != nil {
+				if err := errors.Join(named(n), check(n)); err != nil {
 					return fmt.Errorf("schema %s: %w", n.Name, err)
 				}
 			}
@@ -46,7 +47,7 @@ func (Extension) Hooks() []gen.Hook {
 	}}
 }
 
-// Templates returns the templates. One is the file gendurable.go. Each of the others adds to a file
+// Templates returns the templates. One is the file gendurable_entity.go. Each of the others adds to a file
 // that ent generates, by a name that ent offers for that.
 func (Extension) Templates() []*gen.Template {
 	t := gen.NewTemplate("extension").Funcs(map[string]any{"driven": driven})
@@ -72,6 +73,17 @@ func driven(annotations gen.Annotations) (*entity.Annotation, error) {
 
 // taken are the names that the templates use in the type that they generate into.
 var taken = []string{"Instance", "InstanceOrErr", "QueryInstance", "WhyInstance"}
+
+// named refuses names of types that collide with what the templates add to the client.
+func named(n *gen.Type) error {
+	switch {
+	case n.PackageDir() == "gendurable_entity":
+		return errors.New("the extension of gendurable generates the file gendurable_entity.go, which this name also makes: give the type another name")
+	case n.Name == "Durable":
+		return errors.New("a transaction of the client has the method Durable, of gendurable's extension: give the type another name")
+	}
+	return nil
+}
 
 func check(n *gen.Type) error {
 	is, err := driven(n.Annotations)

@@ -46,6 +46,12 @@ func TestCheck(t *testing.T) {
 	edged.Edges = []*gen.Edge{{Name: "instance"}}
 	require.ErrorContains(t, check(edged), "edge instance has")
 
+	for name, why := range map[string]string{"Gendurable_Entity": "the file gendurable_entity.go", "Durable": "the method Durable"} {
+		require.ErrorContains(t, named(&gen.Type{Name: name}), why)
+		require.ErrorContains(t, named(&gen.Type{Name: name}), "give the type another name")
+	}
+	require.NoError(t, named(&gen.Type{Name: "Gendurable"}))
+
 	graph := &gen.Graph{Config: &gen.Config{}, Nodes: []*gen.Type{composite}}
 	written := false
 	err := New().Hooks()[0](gen.GenerateFunc(func(*gen.Graph) error { written = true; return nil })).Generate(graph)

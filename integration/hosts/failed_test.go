@@ -190,3 +190,23 @@ func TestACallThatFailsLeavesNoSavepoint(t *testing.T) {
 		require.ErrorContains(t, err, "does not exist")
 	})
 }
+
+// The error says so if a hook has deleted what SaveWith creates.
+func TestSaveWithAndAHookThatDeletes(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	client := s.client(s.db("pgx"))
+	client.Order.Use(func(next ent.Mutator) ent.Mutator {
+		return ent.MutateFunc(func(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+			v, err := next.Mutate(ctx, m)
+			if o, ok := v.(*ent.Order); ok && err == nil && m.Op().Is(ent.OpCreate) {
+				_, err = m.(*ent.OrderMutation).Client().Order.Delete().Where(order.ID(o.ID)).ExecWith(ctx, s.eng)
+			}
+			return v, err
+		})
+	})
+	_, err := creation(client.Order, 2).SaveWith(t.Context(), s.eng, specOf)
+	require.True(t, ent.IsValidationError(err), "%v", err)
+	require.ErrorContains(t, err, "a hook has deleted it")
+	require.Zero(t, s.instances())
+}

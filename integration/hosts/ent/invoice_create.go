@@ -433,9 +433,8 @@ func (_c *InvoiceCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec
 		if node, err = _c.Save(ctx); err != nil {
 			return err
 		}
-		has := &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: Invoice has an instance already")}
 		if node.InstanceID != nil {
-			return has
+			return &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: Invoice has an instance already")}
 		}
 		wanted := spec(node)
 		if got := wanted.Options().Machine; got != "checkout" {
@@ -446,13 +445,13 @@ func (_c *InvoiceCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec
 			return err
 		}
 		// The update is part of the creation: no hook and no default applies to it. It finds nothing if a
-		// hook has returned a Invoice that was there already.
+		// hook has returned a Invoice that was there already, or has deleted it.
 		n, err := NewInvoiceClient(within).Update().Where(invoice.ID(node.ID), invoice.InstanceIDIsNil()).SetInstanceID(id).sqlSave(ctx)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return has
+			return &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: Invoice has an instance already, or a hook has deleted it")}
 		}
 		node.InstanceID = &id
 		return nil

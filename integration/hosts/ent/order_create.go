@@ -408,9 +408,8 @@ func (_c *OrderCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec f
 		if node, err = _c.Save(ctx); err != nil {
 			return err
 		}
-		has := &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: Order has an instance already")}
 		if node.InstanceID != nil {
-			return has
+			return &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: Order has an instance already")}
 		}
 		wanted := spec(node)
 		if got := wanted.Options().Machine; got != "checkout" {
@@ -421,13 +420,13 @@ func (_c *OrderCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec f
 			return err
 		}
 		// The update is part of the creation: no hook and no default applies to it. It finds nothing if a
-		// hook has returned a Order that was there already.
+		// hook has returned a Order that was there already, or has deleted it.
 		n, err := NewOrderClient(within).Update().Where(order.ID(node.ID), order.InstanceIDIsNil()).SetInstanceID(id).sqlSave(ctx)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return has
+			return &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: Order has an instance already, or a hook has deleted it")}
 		}
 		node.InstanceID = &id
 		return nil

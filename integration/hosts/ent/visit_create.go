@@ -336,9 +336,8 @@ func (_c *VisitCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec f
 		if node, err = _c.Save(ctx); err != nil {
 			return err
 		}
-		has := &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: Visit has an instance already")}
 		if node.InstanceID != nil {
-			return has
+			return &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: Visit has an instance already")}
 		}
 		wanted := spec(node)
 		if got := wanted.Options().Machine; got != "checkout" {
@@ -349,13 +348,13 @@ func (_c *VisitCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec f
 			return err
 		}
 		// The update is part of the creation: no hook and no default applies to it. It finds nothing if a
-		// hook has returned a Visit that was there already.
+		// hook has returned a Visit that was there already, or has deleted it.
 		n, err := NewVisitClient(within).Update().Where(visit.ID(node.ID), visit.InstanceIDIsNil()).SetInstanceID(id).sqlSave(ctx)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return has
+			return &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: Visit has an instance already, or a hook has deleted it")}
 		}
 		node.InstanceID = &id
 		return nil
