@@ -47,8 +47,8 @@ func (Extension) Hooks() []gen.Hook {
 	}}
 }
 
-// Templates returns the templates. One is the file gendurable_entity.go. Each of the others adds to a file
-// that ent generates, by a name that ent offers for that.
+// Templates returns the templates. One is the file gendurable_entity.go. Each of the others adds to
+// a file that ent generates, by a name that ent offers for that.
 func (Extension) Templates() []*gen.Template {
 	t := gen.NewTemplate("extension").Funcs(map[string]any{"driven": driven})
 	return []*gen.Template{gen.MustParse(t.ParseFS(files, "*.tmpl"))}

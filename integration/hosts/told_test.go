@@ -189,7 +189,7 @@ func TestNothingIsToldBeforeTheOutermostCommit(t *testing.T) {
 					}
 					require.Empty(t, ended, "interrupted before the commit")
 					require.NoError(t, outer.commit())
-					// Below a wary wrapper the engine does not know what commits in pgx, so it leaves that to the polls.
+					// Below a wary wrapper on pgx the engine leaves it to the polls.
 					if outer.wakes && (by != "wary" || !onPgx(of)) {
 						require.ErrorIs(t, <-ended, fsm.ErrCancelled)
 						require.Equal(t, told+1, s.cancelled.Load())
@@ -230,8 +230,8 @@ func TestACommitIsToldThroughWrappers(t *testing.T) {
 	}
 }
 
-// A step's own transaction is the same below each wrapper that passes on the question for it: the step may delete its own entity,
-// and nothing of it is told before its outcome counts.
+// A step's own transaction is the same below each wrapper that passes on the question for it: the
+// step may delete its own entity, and nothing of it is told before its outcome counts.
 func TestAStepsOwnTransactionThroughWrappers(t *testing.T) {
 	t.Parallel()
 	clientsOf := map[string]func(tx pgx.Tx) *ent.Client{
