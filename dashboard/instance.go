@@ -342,7 +342,7 @@ func causeOf(c engine.Cause, seen covered) causeRow {
 	if c.IDs = ids; c.Kind == engine.CauseNodes {
 		c.Names = names
 	}
-	text := ""
+	var text string
 	switch {
 	case c.Kind == engine.CauseRunning:
 		text = "it is running"

@@ -318,7 +318,7 @@ func (s *server) export(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		s.log.Warn("dashboard: an export was broken off", slog.Any("error", err))
-		panic(http.ErrAbortHandler)
+		panic(http.ErrAbortHandler) //nolint:forbidigo // net/http breaks the connection off, so that no reader takes the part for all
 	}
 }
 

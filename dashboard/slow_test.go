@@ -125,7 +125,7 @@ func TestABodyIsBoundedInTimeAndSize(t *testing.T) {
 		require.NoError(t, answer.Body.Close())
 		require.Contains(t, string(body), "did not arrive in time")
 	}
-	i, err := w.eng.Get(context.WithoutCancel(t.Context()), fsm.ID(id))
+	i, err := w.eng.Get(context.WithoutCancel(t.Context()), id)
 	require.NoError(t, err)
 	require.False(t, i.Paused)
 	for _, path := range []string{"/instances/%d/pause", "/api/instances/%d/pause"} {

@@ -281,7 +281,7 @@ func newOrder(ctx context.Context, verb Verb, options []VerbOption) (o *order, e
 	}
 	o.Verb, o.Mark, o.Most = store.Verb(verb), uuid.NewString(), MaxFamily
 	if o.within != nil {
-		if o.Filter.Within, err = bounds("Within", *o.within); err != nil {
+		if o.Filter.Within, err = bounds(*o.within); err != nil {
 			bad, _ := errors.AsType[*QueryError](err)
 			return nil, &VerbError{verb, bad.Field, bad.Err}
 		}

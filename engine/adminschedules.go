@@ -72,7 +72,7 @@ func (a *Admin) Schedules(ctx context.Context, q ScheduleQuery) (page SchedulePa
 			return SchedulePage{}, badQuery("After", "%w", err)
 		}
 	}
-	within, err := bounds("Within", q.Within)
+	within, err := bounds(q.Within)
 	if err != nil {
 		return SchedulePage{}, err
 	}

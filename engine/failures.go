@@ -61,7 +61,7 @@ func (e *Engine) Failures(ctx context.Context, o FailuresOptions) (out Failures,
 	if _, _, err := criteria(&fsm.Filter{Machine: o.Machine, Queue: o.Queue}); err != nil {
 		return Failures{}, err
 	}
-	if f.Within, err = bounds("Within", o.Within); err != nil {
+	if f.Within, err = bounds(o.Within); err != nil {
 		return Failures{}, err
 	}
 	if f.Since, err = instant("Since", o.Since); err != nil {

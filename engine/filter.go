@@ -95,12 +95,13 @@ func criteria(f *Filter) (c store.Filter, some bool, err error) {
 		return c, false, err
 	}
 	some = !reflect.DeepEqual(c, store.Filter{})
-	c.Within, err = bounds("Within", f.Within)
+	c.Within, err = bounds(f.Within)
 	return c, some, err
 }
 
 // bounds checks Bounds. Equal ones have one form, however they were written.
-func bounds(field string, b Bounds) (out store.Bounds, err error) {
+func bounds(b Bounds) (out store.Bounds, err error) {
+	const field = "Within"
 	for _, list := range []struct {
 		name string
 		of   []string

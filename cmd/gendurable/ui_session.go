@@ -72,7 +72,7 @@ func (s *sessions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				s.refuse(w)
 				return
 			}
-			http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: key, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+			http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: key, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // not Secure: the page is on localhost, by HTTP
 		}
 		query.Del("token")
 		w.Header().Set("Cache-Control", "no-store")

@@ -47,7 +47,7 @@ var ErrTooWide = errors.New("too many instances hang together with it to tell wh
 // everything is in that walk, and needs none from itself.
 //
 // $1 ids $2 queues $3 machines $4 labels (NULL: any) $5 it is a cancel $6 with descendants $7 most
-// that one walk may look at
+// that one walk may look at.
 var boundsSQL = named("bounds", `WITH i AS MATERIALIZED (
   SELECT g.id, `+coveredText("g")+` AS covered, $6::boolean OR g.losers IS NOT NULL OR g.graphs IS NOT NULL AS leads,
     p.id AS parent, p.id IS NOT NULL AND (g.node IS NOT NULL OR p.losers IS NOT NULL) AS whole

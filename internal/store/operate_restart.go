@@ -106,6 +106,16 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND coalesce(g.status = 'awaiting_children', false)
 RETURNING g.id`)
 
+// hides reports whether the target of a Restart, nil if there is none, lies outside of the bounds.
+func (s *Store) hides(send send, target *member, id int64, o *Order) (bool, error) {
+	if target == nil {
+		return false, nil
+	}
+	own := map[int64]*operated{id: {}}
+	err := s.bound(send, []int64{id}, o, own)
+	return own[id].hidden, err
+}
+
 // restart carries out a Restart of one instance.
 func (s *Store) restart(send send, asked []int64, o *Order, out *Operated) error {
 	if len(asked) != 1 {
@@ -123,15 +133,9 @@ func (s *Store) restart(send send, asked []int64, o *Order, out *Operated) error
 	if err := send(s.lockOperated([]int64{first}, o, found)); err != nil {
 		return err
 	}
-	if target != nil { // before a refusal tells of the parent
-		own := map[int64]*operated{id: {}}
-		if err := s.bound(send, []int64{id}, o, own); err != nil {
-			return err
-		}
-		if own[id].hidden {
-			out.Refused = []Refusal{{ID: id, Why: ErrHidden}}
-			return nil
-		}
+	if hidden, err := s.hides(send, target, id, o); hidden || err != nil { // before a refusal tells of the parent
+		out.Refused = []Refusal{{ID: id, Why: ErrHidden}}
+		return err
 	}
 	refuse := func(why error) error {
 		out.Refused = []Refusal{{ID: id, Why: why}}

@@ -44,7 +44,7 @@ type Failures struct {
 // Within bounds, it reads rows outside, too, and answers nothing of them.
 //
 // $1 most $2 machine $3 queue $4 since $5 limit; within bounds $6 queues $7 machines $8 labels
-// (NULL: any)
+// (NULL: any).
 var (
 	failuresSQL       = named("failures", failuresText(false))
 	failuresWithinSQL = named("failures", failuresText(true), "within")
