@@ -22,7 +22,6 @@ import (
 
 	"github.com/gendurable/gendurable/dashboard"
 	"github.com/gendurable/gendurable/engine"
-	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 

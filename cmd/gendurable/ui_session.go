@@ -27,7 +27,7 @@ type sessions struct {
 	mu    sync.Mutex
 	token string    // "": it was used
 	until time.Time // the token is good before this time
-	keys  []string // the cookies of the browsers that are let in
+	keys  []string  // the cookies of the browsers that are let in
 }
 
 // maxSessions is how many browsers are let in; of more, the oldest is put out.
