@@ -60,8 +60,8 @@ func (s *Store) Prefer() {
 	s.preferred.Store(&preferred{turn: make(chan struct{}, 1)})
 }
 
-// Unprefer closes the connection of Prefer. It waits until ctx ends for a caller that uses it, which
-// closes it otherwise.
+// Unprefer closes the connection of Prefer. It waits for a caller that uses it until ctx ends; then
+// the caller closes it.
 func (s *Store) Unprefer(ctx context.Context) {
 	p := s.preferred.Swap(nil)
 	if p == nil {
