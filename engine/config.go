@@ -42,8 +42,8 @@ const (
 // Config configures an engine. Only Pool, or Driver instead, is required. A zero field means its
 // default, which its comment gives. Nothing negative is accepted.
 type Config struct {
-	// Pool is the host's, and is not closed by the engine. A worker dials three connections beside it,
-	// with its configuration: for heartbeats, for claims and polls, and for partition locks. It needs
+	// Pool is the host's, and is not closed by the engine. A worker dials two connections beside it,
+	// with its configuration: for heartbeats and partition locks, and for claims and polls. It needs
 	// MaxConns of at least 2, a client 1.
 	Pool *pgxpool.Pool
 	// Driver is what all statements of the engine go through, hot or not: a driver on Pool, or instead

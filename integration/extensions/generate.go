@@ -5,6 +5,7 @@ package extensions
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"entgo.io/contrib/entgql"
 	"entgo.io/contrib/entoas"
@@ -16,20 +17,21 @@ import (
 	"github.com/gendurable/gendurable/entity/extension"
 )
 
-// others are the extensions that a host may use beside the one of package entity.
-var others = map[string]func() (entc.Extension, error){
-	"entgql": func() (entc.Extension, error) {
-		return entgql.NewExtension(entgql.WithWhereInputs(true), entgql.WithSchemaGenerator(), entgql.WithSchemaPath("ent.graphql"))
+// others are the extensions that a host may use beside the one of package entity, for a client in a
+// folder.
+var others = map[string]func(folder string) (entc.Extension, error){
+	"entgql": func(folder string) (entc.Extension, error) {
+		return entgql.NewExtension(entgql.WithWhereInputs(true), entgql.WithSchemaGenerator(), entgql.WithSchemaPath(filepath.Join(folder, "ent.graphql")))
 	},
-	"entoas":   func() (entc.Extension, error) { return entoas.NewExtension(entoas.Spec(ogen.NewSpec())) },
-	"entproto": func() (entc.Extension, error) { return entproto.NewExtension(entproto.SkipGenFile()) },
+	"entoas":   func(string) (entc.Extension, error) { return entoas.NewExtension(entoas.Spec(ogen.NewSpec())) },
+	"entproto": func(string) (entc.Extension, error) { return entproto.NewExtension(entproto.SkipGenFile()) },
 }
 
 // generate writes a client of package schema into a folder.
 func generate(folder, pkg string, features []gen.Feature, beside ...string) error {
 	all := []entc.Extension{extension.New()}
 	for _, name := range beside {
-		other, err := others[name]()
+		other, err := others[name](folder)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
