@@ -32,6 +32,7 @@ var targets = []target{
 	{"P16", "insert in one process, start in another", crossing},
 	{"P17", "drain behind a gate that hardly bounds it, beside none", limits},
 	{"P18", "a full tenant's backlog ahead of other tenants", exhausted},
+	{"P24", "insert to start beside 100,000 keys that cannot begin", blocked},
 	{"P22-0", "fleets of small workers, jobs that do nothing", fleets(0)},
 	{"P22-2", "fleets of small workers, jobs of 2 ms", fleets(2 * time.Millisecond)},
 	{"P22-10", "fleets of small workers, jobs of 10 ms", fleets(10 * time.Millisecond)},
