@@ -13,7 +13,7 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser)
 
 .DEFAULT_GOAL := help
-.PHONY: help test ci checks checks-static download tests-race tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
+.PHONY: help test ci checks checks-static checks-lint download tests-race tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
 	sql explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy drift migration \
 	cli atlas node tools release-check clean FORCE
 
@@ -64,10 +64,16 @@ checks: bin/withpg bin/tier ## Run what make ci runs after make test TIER=ci, on
 	$(STAGE) format $(MAKE) --no-print-directory check-format check-comments; \
 	$(STAGE) tools $(MAKE) --no-print-directory -j 4 tools; \
 	$(STAGE) compile sh -c 'go list $(RACE) -export -deps -test $(RACED) >/dev/null'; \
-	$(MAKE) --no-print-directory -j 1 checks-static tests-race tests-modules
+	$(MAKE) --no-print-directory -j 1 checks-static; \
+	$(MAKE) --no-print-directory -j 2 checks-lint tests-race; \
+	$(MAKE) --no-print-directory -j 1 tests-modules
 
 checks-static: bin/tier
-	@for check in check-tidy check-generated drift lint; do $(STAGE) $$check $(MAKE) --no-print-directory -j 1 $$check || exit 1; done
+	@for check in check-tidy check-generated drift; do $(STAGE) $$check $(MAKE) --no-print-directory -j 1 $$check || exit 1; done
+
+# The linter computes, and the tests beside it mostly wait. They go first.
+checks-lint: bin/golangci-lint bin/tier
+	@$(STAGE) lint nice -n 10 $(MAKE) --no-print-directory -j 1 lint
 
 # Goroutines meet in these packages. The race detector makes them compute several times as much, so their tests run in the short form.
 RACED := ./worker ./engine ./signal ./cluster ./entpgx ./dashboard ./integration

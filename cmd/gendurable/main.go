@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -15,7 +16,11 @@ import (
 
 func main() {
 	if isVetTool(os.Args[1:]) {
-		serveVet()
+		if err := serveVet(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "gendurable:", err)
+			os.Exit(1)
+		}
+		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], standard())

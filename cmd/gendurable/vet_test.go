@@ -1,11 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/go/analysis/unitchecker"
 
 	"github.com/gendurable/gendurable/vet"
 )
@@ -42,4 +45,34 @@ func TestVetTool(t *testing.T) {
 	require.True(t, isVetTool([]string{"-json", "b001/vet.cfg"}))
 	require.False(t, isVetTool([]string{"migrate", "dir", "a.cfg"}))
 	require.False(t, isVetTool(nil))
+}
+
+// The go command asks for the facts of each package that is imported. There are none, so no source
+// of these packages is read.
+func TestVetToolLoadsNothingForFacts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(config unitchecker.Config) string {
+		text, err := json.Marshal(config)
+		require.NoError(t, err)
+		file := filepath.Join(dir, "vet.cfg")
+		require.NoError(t, os.WriteFile(file, text, 0o600))
+		return file
+	}
+	facts := filepath.Join(dir, "facts")
+	done, err := passOver(write(unitchecker.Config{VetxOnly: true, VetxOutput: facts, GoFiles: []string{"missing.go"}}))
+	require.NoError(t, err)
+	require.True(t, done)
+	content, err := os.ReadFile(facts)
+	require.NoError(t, err)
+	require.Empty(t, content)
+
+	done, err = passOver(write(unitchecker.Config{VetxOutput: facts}))
+	require.NoError(t, err)
+	require.False(t, done, "this package itself is to be looked at")
+	done, err = passOver("-V=full")
+	require.NoError(t, err)
+	require.False(t, done)
+	_, err = passOver(filepath.Join(dir, "missing.cfg"))
+	require.ErrorIs(t, err, os.ErrNotExist)
 }

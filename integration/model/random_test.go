@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 // their seed. But in the proof and with N, both are the same in every run: a red run of all tests
 // is the change's.
 func configure() error {
-	n, seed := tier.Pick(60, 5000), uint64(1)
+	n, seed := tier.Pick(40, 5000), uint64(1)
 	if text := os.Getenv("N"); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil || n < 1 {

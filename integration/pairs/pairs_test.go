@@ -89,7 +89,7 @@ func TestPairs(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano() % 1_000_000)
 	}
-	n := tier.Size(t, "N", 24, 120, 0)
+	n := tier.Size(t, "N", 24, 80, 0)
 	cases := sample(seed, n)
 	if n == 0 {
 		cases = everything(seed)

@@ -3,7 +3,6 @@ package store_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // attempt is a test that a verb may fail, since a row that it needs is held.
@@ -118,9 +116,7 @@ func (f *inFlight) unbounded() (names []string) {
 func TestVerbsThatNeedAHeldRow(t *testing.T) {
 	t.Parallel()
 	notOnCitus(t)
-	seed := uint64(tier.Size(t, "SEED", 1, 1, 1)) //nolint:gosec // any number
-	share := tier.Size(t, "SHARE", 6, 2, 1)
-	dice := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a sample
+	picked := sampled(t, 6, 3)
 	var flying inFlight
 	flying.all = map[*entpgx.Stmt][]entpgx.Stmt{}
 	pool := pgtest.Pool(t, pgtest.Migrated(t))
@@ -142,7 +138,7 @@ func TestVerbsThatNeedAHeldRow(t *testing.T) {
 					continue
 				}
 				for _, what := range needed {
-					if dice.IntN(share) != 0 {
+					if !picked() {
 						continue
 					}
 					t.Run(fmt.Sprintf("%s, slow %t, beside %s", x.name, slow, what.name), func(t *testing.T) {

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -12,7 +13,18 @@ import (
 
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/internal/tier"
 )
+
+// sampled says of each case of a matrix in turn whether it is tested: one case in short of make
+// test, one in ci of make ci, and all in make proof. SEED chooses others.
+func sampled(t *testing.T, short, ci int) func() bool {
+	t.Helper()
+	seed := uint64(tier.Size(t, "SEED", 1, 1, 1)) //nolint:gosec // any number
+	share := tier.Size(t, "SHARE", short, ci, 1)
+	dice := rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a sample
+	return func() bool { return dice.IntN(share) == 0 }
+}
 
 // transition is one way in which a row changes, with a rule for each column that may change. A
 // column without a rule must stay unchanged.
