@@ -1,3 +1,3 @@
-// Package recipes is the code of the guide's recipes. The guide shows each file word for word, and
-// the tests show what the guide says of it.
+// Package recipes is the code of the guide's recipes. The guide shows files word for word, or
+// links to them, and the tests show what the guide says of them.
 package recipes
