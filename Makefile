@@ -73,7 +73,7 @@ checks-static: bin/tier
 
 # The linter computes, and the tests beside it mostly wait. They go first.
 checks-lint: bin/golangci-lint bin/tier
-	@$(STAGE) lint nice -n 10 $(MAKE) --no-print-directory -j 1 lint
+	@$(STAGE) lint nice -n 19 $(MAKE) --no-print-directory -j 1 lint
 
 # Goroutines meet in these packages. The race detector makes them compute several times as much, so their tests run in the short form.
 RACED := ./worker ./engine ./signal ./cluster ./entpgx ./dashboard ./integration
