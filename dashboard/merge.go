@@ -74,7 +74,7 @@ func mergeLoads(all []engine.Load) engine.Load {
 				queues[q.Queue] = new(q)
 				continue
 			}
-			sum.Due, sum.Delayed, sum.Executing = sum.Due+q.Due, sum.Delayed+q.Delayed, sum.Executing+q.Executing
+			sum.Due, sum.Delayed, sum.InLine, sum.Executing = sum.Due+q.Due, sum.Delayed+q.Delayed, sum.InLine+q.InLine, sum.Executing+q.Executing
 			sum.Workers, sum.Slots, sum.AtLeast = sum.Workers+q.Workers, sum.Slots+q.Slots, sum.AtLeast || q.AtLeast
 			sum.OldestDue, sum.PausedSince = earlier(sum.OldestDue, q.OldestDue), earlier(sum.PausedSince, q.PausedSince)
 		}

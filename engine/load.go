@@ -23,9 +23,10 @@ type Load struct {
 // paused.
 type QueueLoad struct {
 	Queue       string    `json:"queue"`
-	Due         int64     `json:"due"`                 // runnable, not paused, and its time has come
+	Due         int64     `json:"due"`                 // runnable, not paused, its time has come, and in no line at a gate
 	Delayed     int64     `json:"delayed"`             // runnable, not paused, and its time has not come
-	AtLeast     bool      `json:"at_least"`            // over MaxLoad wait: Due and Delayed are lower bounds
+	InLine      int64     `json:"in_line"`             // runnable, not paused, and in line at a gate that lets no more begin: see Admin.Gates
+	AtLeast     bool      `json:"at_least"`            // over MaxLoad wait: Due, Delayed and InLine are lower bounds
 	OldestDue   time.Time `json:"oldest_due,omitzero"` // since when the oldest due instance is due, of those that were counted
 	Executing   int64     `json:"executing"`
 	Workers     int       `json:"workers"`               // live ones that are not about to stop
@@ -69,7 +70,7 @@ func loadOf(seen *store.Traffic) Load {
 	}
 	for _, w := range seen.Waiting {
 		q := get(w.Queue)
-		q.Due, q.Delayed, q.AtLeast, q.OldestDue = w.Due, w.Delayed, w.AtLeast, fieldOf(w.OldestDue).UTC()
+		q.Due, q.Delayed, q.InLine, q.AtLeast, q.OldestDue = w.Due, w.Delayed, w.InLine, w.AtLeast, fieldOf(w.OldestDue).UTC()
 	}
 	for _, x := range seen.Executing {
 		get(x.Queue).Executing += x.Count

@@ -97,10 +97,10 @@ func (c *overviewCommand) Run(ctx context.Context, a *app, db *database) error {
 }
 
 func (o *overview) write(w io.Writer, width int) {
-	queues := newTable("queue", "due", "oldest", "delayed", "executing", "slots", "workers", "paused")
+	queues := newTable("queue", "due", "oldest", "delayed", "in line", "executing", "slots", "workers", "paused")
 	for _, q := range o.Queues {
 		line := traffic{AtLeast: q.AtLeast}
-		queues.add(q.Queue, line.waiting(q.Due), age(o.At, absent(q.OldestDue)), line.waiting(q.Delayed), q.Executing, q.Slots, q.Workers,
+		queues.add(q.Queue, line.waiting(q.Due), age(o.At, absent(q.OldestDue)), line.waiting(q.Delayed), line.waiting(q.InLine), q.Executing, q.Slots, q.Workers,
 			age(o.At, absent(q.PausedSince)))
 	}
 	queues.write(w, width)

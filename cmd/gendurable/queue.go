@@ -76,13 +76,13 @@ func (c *queueList) Run(ctx context.Context, a *app, db *database) error {
 }
 
 func (q *queues) write(w io.Writer, at time.Time, width int) {
-	head := []string{"queue", "due", "oldest", "delayed", "executing", "slots", "workers"}
+	head := []string{"queue", "due", "oldest", "delayed", "in line", "executing", "slots", "workers"}
 	if q.Counted != nil {
 		head = append(head, "awaiting", "done", "failed")
 	}
 	t := newTable(append(head, "paused")...)
 	for _, one := range q.Queues {
-		row := []any{one.Queue, one.waiting(one.Due), age(at, one.OldestDue), one.waiting(one.Delayed), one.Executing, one.Slots, one.Workers}
+		row := []any{one.Queue, one.waiting(one.Due), age(at, one.OldestDue), one.waiting(one.Delayed), one.waiting(one.InLine), one.Executing, one.Slots, one.Workers}
 		if q.Counted != nil {
 			row = append(row, one.Counts[fsm.StatusAwaitingSignal]+one.Counts[fsm.StatusAwaitingChildren], one.Counts[fsm.StatusDone],
 				one.Counts[fsm.StatusFailed])

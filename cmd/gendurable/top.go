@@ -199,9 +199,9 @@ func (f *frame) write(w io.Writer, width int, schema string, layout func(*table,
 		fmt.Fprintf(w, "per second: inserted %.1f, claimed %.1f, done %.1f, failed %.1f\n", f.Rates.Inserted, f.Rates.Claimed, f.Rates.Done,
 			f.Rates.Failed)
 	}
-	queues := newTable("queue", "due", "oldest", "delayed", "executing", "slots", "workers", "paused")
+	queues := newTable("queue", "due", "oldest", "delayed", "in line", "executing", "slots", "workers", "paused")
 	for _, q := range f.Queues {
-		queues.add(q.Queue, q.waiting(q.Due), age(f.At, q.OldestDue), q.waiting(q.Delayed), q.Executing, q.Slots, q.Workers, age(f.At, q.Since))
+		queues.add(q.Queue, q.waiting(q.Due), age(f.At, q.OldestDue), q.waiting(q.Delayed), q.waiting(q.InLine), q.Executing, q.Slots, q.Workers, age(f.At, q.Since))
 	}
 	fmt.Fprintln(w)
 	layout(queues, w, width)

@@ -16,9 +16,10 @@ import (
 // pause.
 type traffic struct {
 	Queue     string     `json:"queue"`
-	Due       int64      `json:"due"`      // runnable, not paused, and its time has come
+	Due       int64      `json:"due"`      // runnable, not paused, its time has come, and in no line at a gate
 	Delayed   int64      `json:"delayed"`  // runnable, not paused, and its time has not come
-	AtLeast   bool       `json:"at_least"` // more wait than were read: due and delayed are lower bounds
+	InLine    int64      `json:"in_line"`  // runnable, not paused, and in line at a gate
+	AtLeast   bool       `json:"at_least"` // more wait than were read: due, delayed and in line are lower bounds
 	OldestDue *time.Time `json:"oldest_due"`
 	Executing int64      `json:"executing"`
 	Workers   int        `json:"workers"` // live ones that are not about to stop
@@ -47,7 +48,7 @@ func (d *database) traffic(ctx context.Context) (queues map[string]*traffic, exe
 	}
 	queues, executing = map[string]*traffic{}, map[string]int64{}
 	for _, q := range load.Queues {
-		queues[q.Queue] = &traffic{Queue: q.Queue, Due: q.Due, Delayed: q.Delayed, AtLeast: q.AtLeast, OldestDue: absent(q.OldestDue),
+		queues[q.Queue] = &traffic{Queue: q.Queue, Due: q.Due, Delayed: q.Delayed, InLine: q.InLine, AtLeast: q.AtLeast, OldestDue: absent(q.OldestDue),
 			Executing: q.Executing, Workers: q.Workers, Slots: q.Slots, Since: absent(q.PausedSince)}
 	}
 	for _, w := range load.Workers {

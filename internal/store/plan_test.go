@@ -428,7 +428,7 @@ var measures = []measured{
 		e.exec(`INSERT INTO gendurable.signals (target_id, name) SELECT $1, 'go' FROM generate_series(1, 2)`, parent)
 		return parent
 	}},
-	{"traffic", planRows, 100, "gen_durable_ready gen_durable_aside gen_durable_stray gen_durable_key gen_durable_lease", func(e explained, _ any) int {
+	{"traffic", planRows, 100, "gen_durable_ready gen_durable_aside gen_durable_stray gen_durable_lines gen_durable_key gen_durable_lease", func(e explained, _ any) int {
 		got, err := e.Traffic(e.t.Context(), planRows)
 		require.NoError(e.t, err)
 		require.NotEmpty(e.t, got.Waiting)

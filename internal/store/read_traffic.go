@@ -12,10 +12,11 @@ import (
 // Waiting is a queue in which instances wait.
 type Waiting struct {
 	Queue     string     `json:"queue"`
-	Due       int64      `json:"due"`      // runnable, not paused, and its time has come
+	Due       int64      `json:"due"`      // runnable, not paused, its time has come, and in no line at a gate
 	Delayed   int64      `json:"delayed"`  // runnable, not paused, and its time has not come
+	InLine    int64      `json:"in_line"`  // runnable, not paused, and in line at a gate
 	OldestDue *time.Time `json:"oldest"`   // nil: nothing is due
-	AtLeast   bool       `json:"at_least"` // more wait than were read: Due and Delayed are lower bounds
+	AtLeast   bool       `json:"at_least"` // more wait than were read: Due, Delayed and InLine are lower bounds
 }
 
 // Executing counts what a worker executes in a queue.
@@ -69,27 +70,35 @@ stray AS (
 // behind their partition key are in an index by key, which all queues share. Workers and pauses
 // come with it, so that the whole is one statement and one moment.
 var trafficSQL = named("traffic", LanesText+`,
-seen AS (
-  SELECT r.queue, s.eligible_at, s.number FROM ready r, LATERAL (
+lined AS (
+  (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane line} ORDER BY queue LIMIT 1)
+  UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane line} AND g.queue > l.queue
+    ORDER BY g.queue LIMIT 1) FROM lined l WHERE l.queue IS NOT NULL),
+seen(queue, eligible_at, number, in_line) AS (
+  SELECT r.queue, s.eligible_at, s.number, false FROM ready r, LATERAL (
     SELECT eligible_at, row_number() OVER () AS number FROM (
       SELECT eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane front} AND queue = r.queue
       ORDER BY priority, eligible_at, id LIMIT $1) i) s
-  UNION ALL SELECT a.queue, s.eligible_at, s.number FROM aside a, LATERAL (
+  UNION ALL SELECT a.queue, s.eligible_at, s.number, false FROM aside a, LATERAL (
     SELECT eligible_at, row_number() OVER () AS number FROM (
       SELECT eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane aside} AND queue = a.queue
       ORDER BY fsm, fsm_version, priority, eligible_at, id LIMIT $1) i) s
-  UNION ALL SELECT t.queue, s.eligible_at, s.number FROM stray t, LATERAL (
+  UNION ALL SELECT t.queue, s.eligible_at, s.number, false FROM stray t, LATERAL (
     SELECT eligible_at, row_number() OVER () AS number FROM (
       SELECT eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane stray} AND queue = t.queue
       ORDER BY fsm, fsm_version, aside_step, priority, eligible_at, id LIMIT $1) i) s
-  UNION ALL SELECT k.queue, k.eligible_at, k.walked FROM (
+  UNION ALL SELECT l.queue, s.eligible_at, s.number, true FROM lined l, LATERAL (
+    SELECT eligible_at, row_number() OVER () AS number FROM (
+      SELECT eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = {lane line} AND queue = l.queue
+      ORDER BY gate USING ~<~, priority, eligible_at, id LIMIT $1) i) s
+  UNION ALL SELECT k.queue, k.eligible_at, k.walked, false FROM (
     SELECT queue, eligible_at, pick_lane, count(*) OVER () AS walked FROM (
       SELECT queue, eligible_at, pick_lane FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND partition_key IS NOT NULL
       ORDER BY partition_key, queue, priority, eligible_at, id LIMIT $1) i) k WHERE k.pick_lane = {lane key})
 SELECT c.now,
   (SELECT coalesce(jsonb_agg(to_jsonb(q)), '[]')::text FROM (
-    SELECT queue, count(*) FILTER (WHERE eligible_at <= c.now) AS due, count(*) FILTER (WHERE eligible_at > c.now) AS delayed,
-      min(eligible_at) FILTER (WHERE eligible_at <= c.now) AS oldest, bool_or(number >= $1) AS at_least
+    SELECT queue, count(*) FILTER (WHERE eligible_at <= c.now AND NOT in_line) AS due, count(*) FILTER (WHERE eligible_at > c.now AND NOT in_line) AS delayed,
+      count(*) FILTER (WHERE in_line) AS in_line, min(eligible_at) FILTER (WHERE eligible_at <= c.now AND NOT in_line) AS oldest, bool_or(number >= $1) AS at_least
     FROM seen GROUP BY queue) q),
   (SELECT coalesce(jsonb_agg(to_jsonb(x)), '[]')::text FROM (
     SELECT queue, coalesce(locked_by, '') AS worker, count(*) AS count FROM {s}.gen_durable WHERE status = 'executing' GROUP BY 1, 2) x),
