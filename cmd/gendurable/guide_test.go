@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the tables of docs/guide/cli.md i
 
 const guide = "../../docs/guide/cli.md"
 
-// The program's own tables stand in the guide.
+// The guide names each command, and has the program's own tables.
 func TestGuide(t *testing.T) {
 	t.Parallel()
 	var all commands
@@ -26,10 +26,18 @@ func TestGuide(t *testing.T) {
 	require.NoError(t, err)
 	page, err := os.ReadFile(guide)
 	require.NoError(t, err)
+	for _, leaf := range parser.Model.Leaves(true) {
+		require.Contains(t, string(page), "`"+strings.TrimPrefix(leaf.FullPath(), "gendurable ")+"`")
+	}
+	for _, f := range parser.Model.Flags {
+		require.True(t, f.Name == "help" || strings.Contains(string(page), "`--"+f.Name), "--%s", f.Name)
+		for _, variable := range f.Envs {
+			require.Contains(t, string(page), "$"+variable)
+		}
+	}
 	want := string(page)
 	for _, part := range []struct{ name, text string }{
-		{"commands", commandTable(parser.Model)}, {"options", flagTable(parser.Model.Flags)}, {"filters", filterTable(parser.Model)},
-		{"codes", codeTable()}, {"checks", strings.Join(checkNames(), ", ") + "\n"},
+		{"filters", filterNames(parser.Model)}, {"codes", codeTable()}, {"checks", strings.Join(checkNames(), ", ") + "\n"},
 	} {
 		begin, end := "<!-- generated: "+part.name+" -->\n", "<!-- end -->"
 		before, rest, found := strings.Cut(want, begin)
@@ -44,70 +52,34 @@ func TestGuide(t *testing.T) {
 	require.Equal(t, want, string(page), "go test ./cmd/gendurable -run TestGuide -update writes it anew")
 }
 
-func commandTable(model *kong.Application) string {
-	var out strings.Builder
-	out.WriteString("| command | flags of its own | |\n|---|---|---|\n")
-	for _, leaf := range model.Leaves(true) {
-		var flags []string
-		selects := slices.ContainsFunc(leaf.Flags, func(f *kong.Flag) bool { return f.Name == "key-prefix" }) // other commands have a --version, too
-		for _, f := range leaf.Flags {
-			switch {
-			case f.Name == "help", selects && isFilter(f):
-			default:
-				flags = append(flags, "`--"+f.Name+"`")
-			}
-		}
-		if selects {
-			flags = append([]string{"[filters](#filters)"}, flags...)
-		}
-		name := strings.TrimPrefix(leaf.FullPath(), "gendurable ")
-		for _, arg := range leaf.Positional {
-			name += " " + arg.Summary()
-		}
-		fmt.Fprintf(&out, "| `%s` | %s | %s |\n", name, strings.Join(flags, " "), leaf.Help)
-	}
-	return out.String()
-}
-
 // filterFlags are the flags of struct filter.
 var filterFlags = []string{"machine", "version", "step", "queue", "status", "failure", "key-prefix", "label", "partition", "parent", "error", "since", "before"}
 
 func isFilter(f *kong.Flag) bool { return slices.Contains(filterFlags, f.Name) }
 
-func filterTable(model *kong.Application) string {
+// filterNames are the flags by which commands of instances select them.
+func filterNames(model *kong.Application) string {
 	for _, leaf := range model.Leaves(true) {
 		if leaf.FullPath() != "gendurable instance list" {
 			continue
 		}
-		var flags []*kong.Flag
+		var names []string
 		for _, f := range leaf.Flags {
 			if isFilter(f) {
-				flags = append(flags, f)
+				names = append(names, "`"+nameOf(f)+"`")
 			}
 		}
-		return flagTable(flags)
+		return strings.Join(names, ", ") + "\n"
 	}
 	return ""
 }
 
-func flagTable(flags []*kong.Flag) string {
-	var out strings.Builder
-	out.WriteString("| flag | |\n|---|---|\n")
-	for _, f := range flags {
-		if f.Name == "help" {
-			continue
-		}
-		name := "--" + f.Name
-		if !f.IsBool() {
-			name += "=" + strings.Trim(strings.TrimSuffix(f.FormatPlaceHolder(), ",..."), `"`)
-		}
-		help := f.Help
-		for _, variable := range f.Envs {
-			help += " Also $" + variable + "."
-		}
-		fmt.Fprintf(&out, "| `%s` | %s |\n", name, help)
+// nameOf is a flag with its placeholder.
+func nameOf(f *kong.Flag) string {
+	if f.IsBool() {
+		return "--" + f.Name
 	}
-	return out.String()
+	return "--" + f.Name + "=" + strings.Trim(strings.TrimSuffix(f.FormatPlaceHolder(), ",..."), `"`)
 }
 
 func codeTable() string {
