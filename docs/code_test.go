@@ -32,7 +32,7 @@ const fragment = "//fragment\n"
 
 // A Go block is a complete file, or a fragment with a comment above it that names its frame in
 // testdata/frames: the file around it. Unused variables and imports are a fragment's right. Or it
-// is the code of a file of the repository, whose comment says which: all of it after the imports.
+// is a file of the repository, whose comment says which: all of it, or all after the imports.
 func TestGoCompiles(t *testing.T) {
 	t.Parallel()
 	packages := compiled(t)
@@ -50,7 +50,11 @@ func TestGoCompiles(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, string(formatted), b.text, "not formatted")
 				if b.file != "" {
-					require.Equal(t, codeOf(t, b.file), b.text, "not what the file says")
+					want := codeOf(t, b.file)
+					if strings.HasPrefix(b.text, "package ") || strings.HasPrefix(b.text, "// Package ") {
+						want = wholeOf(t, b.file)
+					}
+					require.Equal(t, want, b.text, "not what the file says")
 					return
 				}
 				found, err := check(packages, framed(t, b), b.frame != "")
@@ -74,6 +78,17 @@ func codeOf(t *testing.T, path string) string {
 		end = file.Decls[len(file.Decls)-1].End()
 	}
 	return strings.TrimLeft(string(text[files.Position(end).Offset:]), "\n")
+}
+
+// wholeOf is a file. A file of the host that the tests have is shown as a file of a shop.
+func wholeOf(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(path)))
+	require.NoError(t, err)
+	shown := bytes.ReplaceAll(text, []byte("github.com/gendurable/gendurable/integration/hosts"), []byte("example.com/shop"))
+	shown, err = format.Source(shown)
+	require.NoError(t, err)
+	return string(shown)
 }
 
 // framed is a block as a file.
