@@ -40,7 +40,7 @@ var (
 // pages reads all of the project's Markdown.
 func pages(t *testing.T) []page {
 	t.Helper()
-	paths := []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md"}
+	paths := []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md", "docs/plans/README.md"}
 	below, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	require.NoError(t, err)
 	guide, err := filepath.Glob(filepath.Join(root, "docs", "guide", "*.md"))

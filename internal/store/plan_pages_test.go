@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// planPages has the pages of docs/plans by name.
+// planPages has the files of docs/plans by name.
 type planPages map[string]*planPage
 
 // planPage has a section per measured verb, and knows under which verb it shows a plan first.
@@ -59,9 +59,9 @@ func (p planPages) add(m *measured, c *cost, rows int) {
 	}
 	page := p[name]
 	var b strings.Builder
-	fmt.Fprintf(&b, "## %s\n\n%s for %s", m.verb, figure(c.buffers, "buffer"), figure(rows, "row"))
+	fmt.Fprintf(&b, "== %s\n\n%s for %s", m.verb, figure(c.buffers, "buffer"), figure(rows, "row"))
 	if m.indexes != "" {
-		fmt.Fprintf(&b, "; served by `%s`", strings.Join(strings.Fields(m.indexes), "`, `"))
+		fmt.Fprintf(&b, "; served by %s", strings.Join(strings.Fields(m.indexes), ", "))
 	}
 	b.WriteString("\n")
 	for i := range c.plans {
@@ -72,9 +72,9 @@ func (p planPages) add(m *measured, c *cost, rows int) {
 		shape := s.Text + s.Plan.drawn(false)
 		if under := page.shown[shape]; under == "" {
 			page.shown[shape] = m.verb
-			fmt.Fprintf(&b, "\n```text\n%s\n%s```\n", head(s.Text), s.Plan.drawn(true))
+			fmt.Fprintf(&b, "\n%s\n%s", head(s.Text), s.Plan.drawn(true))
 		} else if under != m.verb {
-			fmt.Fprintf(&b, "\n`%s`: as under *%s*, %s\n", head(s.Text), under, figure(s.Plan.Hit+s.Plan.Read, "buffer"))
+			fmt.Fprintf(&b, "\n%s: as under %q, %s\n", head(s.Text), under, figure(s.Plan.Hit+s.Plan.Read, "buffer"))
 		}
 	}
 	page.sections = append(page.sections, b.String())
@@ -84,10 +84,9 @@ func (p planPages) add(m *measured, c *cost, rows int) {
 func (p planPages) write(t *testing.T, dir string, rows int) {
 	t.Helper()
 	for name, page := range p {
-		text := fmt.Sprintf("# %s\n\nWritten by `make explain`: the plans by which Postgres executed these statements with %s in `gen_durable`. A node shows the\n"+
-			"rows that it returned, in all, and the buffers that it and the nodes below it touched.\n\n%s",
+		text := fmt.Sprintf("%s, with %s in gen_durable. README.md says how to read this.\n\n%s",
 			planHeads[name], figure(rows, "row"), strings.Join(page.sections, "\n"))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".md"), []byte(text), 0o644)) //nolint:gosec // a page for all to read
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".txt"), []byte(text), 0o644)) //nolint:gosec // a page for all to read
 	}
 }
 
@@ -177,22 +176,22 @@ func TestPlanPagesHaveEveryVerb(t *testing.T) {
 		want[planPageOf(m.verb)] = append(want[planPageOf(m.verb)], m.verb)
 	}
 	for page, verbs := range want {
-		text, err := os.ReadFile(filepath.Join("..", "..", "docs", "plans", page+".md"))
+		text, err := os.ReadFile(filepath.Join("..", "..", "docs", "plans", page+".txt"))
 		require.NoError(t, err, "make explain writes it")
 		sections := map[string]string{}
 		var found []string
-		for section := range strings.SplitSeq(string(text), "\n## ") {
+		for section := range strings.SplitSeq(string(text), "\n== ") {
 			verb, body, _ := strings.Cut(section, "\n")
-			if sections[verb] = body; !strings.HasPrefix(verb, "# ") {
+			if sections[verb] = body; body != "" {
 				found = append(found, verb)
 			}
 		}
-		assert.Equal(t, verbs, found, "%s.md: make explain writes it", page)
+		assert.Equal(t, verbs, found, "%s.txt: make explain writes it", page)
 		for i := range allMeasures {
 			m := &allMeasures[i]
 			if slices.Contains(verbs, m.verb) {
 				for index := range strings.FieldsSeq(m.indexes) {
-					assert.Contains(t, sections[m.verb], "`"+index+"`", m.verb)
+					assert.Regexp(t, `; served by .*\b`+index+`\b`, sections[m.verb], m.verb)
 					assert.Contains(t, string(text), "by "+index, m.verb)
 				}
 			}
