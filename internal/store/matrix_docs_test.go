@@ -3,6 +3,7 @@ package store_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -11,16 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write docs/outcomes.md, docs/changes.md and testdata/sql instead of comparing with them")
+var update = flag.Bool("update", false, "write docs/outcomes.txt, docs/changes.txt and testdata/sql instead of comparing with them")
 
-// The pages are generated from the asserted tables, so they cannot contradict the code.
+// The files are generated from the asserted tables, so they cannot contradict the code.
 func TestOutcomesPage(t *testing.T) {
 	t.Parallel()
-	for page, want := range map[string]string{
-		"outcomes": renderMatrix(matrixIntroduction, outcomes),
-		"changes":  renderMatrix(changesIntroduction, matrix[len(outcomes):]),
+	for file, want := range map[string]string{
+		"outcomes": renderMatrix("Every outcome of a step, and its changes to the row in gen_durable.", outcomes),
+		"changes":  renderMatrix("Every other change of a row in gen_durable.", matrix[len(outcomes):]),
 	} {
-		path := "../../docs/" + page + ".md"
+		path := "../../docs/" + file + ".txt"
 		if *update {
 			require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
 		}
@@ -30,61 +31,61 @@ func TestOutcomesPage(t *testing.T) {
 	}
 }
 
-const matrixIntroduction = `# What becomes of a row
-
-<!-- Written by go test ./internal/store -run TestOutcomesPage -update, from the table that the tests assert. Do not edit. -->
-
-This page lists every outcome of a step, and what it makes of each column of its row in ` + "`gen_durable`" + `; [another one](changes.md) lists
-all that others make of a row. The tests of ` + "`internal/store`" + ` hold Postgres to exactly this, for every column, each outcome alone and
-together with all others in one batch.
-
-- A dot means that the column stays as it was. A column that a table does not list stays as it was in all of its changes.
-- Rows in italics are what surrounds the row and changes in the same transaction.
-- *now* is the server's clock.
-- *+1: retry* is one more entry of that kind in the list of errors, about the attempt as it was. The list keeps the newest 20.
-
-An outcome, a heartbeat or a release whose claim is no longer current changes nothing at all.
-`
-
-const changesIntroduction = `# What others make of a row
-
-<!-- Written by go test ./internal/store -run TestOutcomesPage -update, from the table that the tests assert. Do not edit. -->
-
-This page lists every way in which a row of ` + "`gen_durable`" + ` changes that is not an outcome of its own step, and what each change makes of
-each column. [Outcomes](outcomes.md) lists those, and says how to read the tables.
-`
-
-func renderMatrix(introduction string, groups []group) string {
+// renderMatrix lists the changes by transition. Those that all transitions of a group have in
+// common stand once, and transitions without a difference stand together.
+func renderMatrix(title string, groups []group) string {
 	var out strings.Builder
-	out.WriteString(introduction)
+	out.WriteString(title + " outcomes.md says how to read this.\n" +
+		"Written by go test ./internal/store -run TestOutcomesPage -update. Do not edit.\n")
 	for _, g := range groups {
-		fmt.Fprintf(&out, "\n## %s\n\n", g.title)
+		fmt.Fprintf(&out, "\n== %s\n", g.title)
 		if g.about != "" {
-			out.WriteString(g.about + "\n\n")
+			out.WriteString(g.about + "\n")
 		}
-		out.WriteString("| |")
+		common := maps.Clone(g.transitions[0].makes)
 		for _, x := range g.transitions {
-			out.WriteString(" " + x.name + " |")
+			maps.DeleteFunc(common, func(name string, r rule) bool { return x.makes[name].text != r.text })
 		}
-		out.WriteString("\n|---|" + strings.Repeat("---|", len(g.transitions)) + "\n")
-		for _, name := range slices.Concat(known, around) {
-			if cells, some := cellsOf(g, name); some {
-				fmt.Fprintf(&out, "| %s | %s |\n", name, strings.Join(cells, " | "))
+		if text := common.render(nil); text != "" {
+			out.WriteString("\nall of these\n" + text)
+		}
+		var names, texts []string
+		for _, x := range g.transitions {
+			text := x.makes.render(common)
+			if at := slices.Index(texts, text); at >= 0 {
+				names[at] += " | " + x.name
+				continue
 			}
+			names, texts = append(names, x.name), append(texts, text)
+		}
+		for i, name := range names {
+			if texts[i] == "" {
+				texts[i] = "    nothing else\n"
+			}
+			out.WriteString("\n" + name + "\n" + texts[i])
 		}
 	}
 	return out.String()
 }
 
-// cellsOf returns the rules of one column, and whether any transition has one.
-func cellsOf(g group, column string) (cells []string, some bool) {
-	for _, x := range g.transitions {
-		r, ok := x.makes[column]
-		if !ok {
-			r = unchanged
+// render returns a line for each value, with the columns that get it, except for the rules in
+// common.
+func (r rules) render(common rules) string {
+	var values []string
+	columns := map[string][]string{}
+	for _, name := range slices.Concat(known, around) {
+		rule, is := r[name]
+		if _, isCommon := common[name]; !is || isCommon || rule.text == unchanged.text {
+			continue
 		}
-		some = some || r.text != unchanged.text
-		cells = append(cells, r.text)
+		if columns[rule.text] == nil {
+			values = append(values, rule.text)
+		}
+		columns[rule.text] = append(columns[rule.text], name)
 	}
-	return cells, some
+	text := ""
+	for _, value := range values {
+		text += fmt.Sprintf("    %s: %s\n", strings.Join(columns[value], ", "), value)
+	}
+	return text
 }

@@ -40,7 +40,7 @@ var replacements = group{"Replacement", "This is about an instance that nobody h
 	}, makes: all(asReplaced, rules{"partition_key": null, "labels": given(`{"customer": "zoo"}`), "gate": shown("its gate", "per/zoo"), "pick_lane": is("3")})},
 }}
 
-// asReplaced is what a replace makes of a row. A dot stands for what stays: who the instance is,
+// asReplaced is what a replace makes of a row. A column without a rule stays: who the instance is,
 // and what it counts.
 var asReplaced = rules{"fsm": given("new machine"), "fsm_version": given("2"), "step": given("first"), "state": given(`{"state": "new"}`),
 	"queue": given("new queue"), "priority": given("-5"), "partition_key": given("new partition"), "labels": given(`{"customer": "zoo"}`), "trace": null,

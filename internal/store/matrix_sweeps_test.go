@@ -222,7 +222,7 @@ var matrix = append(outcomes,
 			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) }},
 	}},
 	replacements,
-	group{"Insertion", "A dot stands for the column's default.", []transition{
+	group{"Insertion", "A column that is not listed has its default.", []transition{
 		{name: "insert", happens: func(s *scene) {
 			spec := s.spec("new key")
 			spec.Scope = step.ScopeAll

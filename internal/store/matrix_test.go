@@ -29,7 +29,7 @@ func sampled(t *testing.T, short, ci int) func() bool {
 // transition is one way in which a row changes, with a rule for each column that may change. A
 // column without a rule must stay unchanged.
 type transition struct {
-	name    string // as in docs/outcomes.md or docs/changes.md
+	name    string // as in docs/outcomes.txt or docs/changes.txt
 	from    string // the name of a fixture
 	with    columns
 	prepare func(s *scene)
@@ -40,7 +40,7 @@ type transition struct {
 	makes   rules
 }
 
-// group is one table of docs/outcomes.md, or of docs/changes.md.
+// group is one table of docs/outcomes.txt, or of docs/changes.txt.
 type group struct {
 	title, about string
 	transitions  []transition

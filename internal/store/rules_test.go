@@ -10,15 +10,15 @@ import (
 
 // These names stand for things around a row that are asserted like its columns.
 const (
-	itsInbox    = "*its inbox*"
-	itsChildren = "*its children*"
-	itsBarrier  = "*its parent's barrier*"
-	itsNext     = "*the next of its partition key*"
+	itsInbox    = "its inbox"
+	itsChildren = "its children"
+	itsBarrier  = "its parent's barrier"
+	itsNext     = "the next of its partition key"
 )
 
 // rule describes how a transition changes one column.
 type rule struct {
-	text  string // as in docs/outcomes.md
+	text  string // as in docs/outcomes.txt
 	holds func(s *scene, was, is *string) bool
 }
 
