@@ -10,8 +10,11 @@ import (
 	"time"
 )
 
-// page is docs/proof.md, of the folder that the program runs in.
-const page = "docs/proof.md"
+// Files in the folder that the program runs in.
+const (
+	page  = "docs/proof.md"
+	plans = "docs/plans" // part plans of the proof writes them
+)
 
 // The cells of a row of the page.
 const (
@@ -54,14 +57,14 @@ func proof(part string, command []string) error {
 	return row.write()
 }
 
-// head returns the commit that is checked out, with a "+" where a file that git tracks was changed,
-// other than the page.
+// head returns the commit that is checked out, with a "+" if a file that git tracks was changed,
+// other than the page and the plans.
 func head() (string, error) {
 	commit, err := git("rev-parse", "--short=10", "HEAD")
 	if err != nil {
 		return "", err
 	}
-	changed, err := git("status", "--porcelain", "--untracked-files=no", "--", ":!"+page)
+	changed, err := git("status", "--porcelain", "--untracked-files=no", "--", ":!"+page, ":!"+plans)
 	if err != nil {
 		return "", err
 	}
@@ -126,7 +129,8 @@ func (r proofRow) write() error {
 	return nil
 }
 
-// proven fails unless all rows are of one commit, after which only Markdown has changed.
+// proven fails unless all rows are of one commit, after which only Markdown and the plans, which a
+// part of the proof writes, have changed.
 func proven() error {
 	content, err := os.ReadFile(page)
 	if err != nil {
@@ -136,7 +140,7 @@ func proven() error {
 	if err != nil {
 		return err
 	}
-	changed, err := git("diff", "--name-only", commit, "--", ":!*.md")
+	changed, err := git("diff", "--name-only", commit, "--", ":!*.md", ":!"+plans)
 	if err != nil {
 		return err
 	}
