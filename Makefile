@@ -10,10 +10,10 @@ SHELL       := /bin/bash
 RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo -race)
 
 # The tests that have programs of Node; where there is no npm, these programs are left out.
-NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser)
+NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser .cache/node/site)
 
 .DEFAULT_GOAL := help
-.PHONY: help test ci checks checks-static checks-lint download tests-race tests-modules steady proof postgres chromium screenshots interleave model pairs rollout environments soak fuzz \
+.PHONY: help test ci checks checks-static checks-lint download tests-race tests-modules steady proof postgres chromium screenshots site interleave model pairs rollout environments soak fuzz \
 	sql explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy drift migration \
 	cli atlas node tools release-check clean FORCE
 
@@ -108,6 +108,10 @@ chromium: ## Install Chromium, as root by apt-get, unless it is there
 screenshots: bin/withpg ## Draw the pictures of the dashboard in docs anew
 	mkdir -p docs/pictures
 	cd integration/browser && SCREENSHOTS="$(CURDIR)/docs/pictures" ../../bin/withpg go test -count=1 -run TestScreenshots .
+
+site: .cache/node/site ## Make the site of the documentation in .cache/site, for any web server: BASE=/below/ VERSION=v0.1.0
+	rm -rf .cache/site
+	node tools/site/build.mjs --packages .cache/node/site/node_modules --into .cache/site --base "$(or $(BASE),/)" $(if $(VERSION),--version "$(VERSION)")
 
 interleave: bin/withpg ## Run the engine's statements from two sessions in a third of all orders, which SEED decides
 	INTERLEAVE_SHARE=3 INTERLEAVE_SEED=$(or $(SEED),1) bin/withpg go test -count=1 -timeout 30m -v -run 'Interleaving|Stranger' ./integration/interleave
@@ -369,10 +373,17 @@ bin/atlas: tools/atlas/go.mod tools/atlas/go.sum
 	cd tools/atlas && CGO_ENABLED=0 go build -gcflags='all=-N -l' -o ../../$@ ariga.io/atlas/cmd/atlas
 
 .cache/node/%: integration/%/package.json integration/%/package-lock.json
-	rm -rf $@.new && mkdir -p $@.new
-	cp $^ $@.new
-	cd $@.new && npm ci --silent --no-audit --no-fund --prefer-offline
-	rm -rf $@ && mv $@.new $@ && touch $@
+	$(NODE_INSTALL)
+
+.cache/node/site: tools/site/package.json tools/site/package-lock.json
+	$(NODE_INSTALL)
+
+define NODE_INSTALL
+rm -rf $@.new && mkdir -p $@.new
+cp $^ $@.new
+cd $@.new && npm ci --silent --no-audit --no-fund --prefer-offline
+rm -rf $@ && mv $@.new $@ && touch $@
+endef
 
 bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	cd tools/lint && go build -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

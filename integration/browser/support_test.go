@@ -68,7 +68,7 @@ func openTab(t *testing.T, width, height int64, dark bool) *tab {
 		chromedp.WindowSize(int(width), int(height)))
 	allocated, end := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	ctx, endTab := chromedp.NewContext(allocated)
-	limited, endTime := context.WithTimeout(ctx, 3*time.Minute)
+	limited, endTime := context.WithTimeout(ctx, 8*time.Minute)
 	t.Cleanup(func() {
 		_ = chromedp.Cancel(ctx)
 		endTime()
