@@ -40,3 +40,10 @@ func TestEachPageIsListedForAgents(t *testing.T) {
 	}
 	require.Empty(t, listed, "llms.txt lists pages that do not exist: remove their lines")
 }
+
+// An agent reads its page whole, before it writes a line.
+func TestTheAgentsPageIsShort(t *testing.T) {
+	t.Parallel()
+	p := read(t, "docs/guide/agents.md")
+	require.LessOrEqual(t, len(strings.Fields(strings.Join(p.lines, "\n"))), 700)
+}
