@@ -1,4 +1,10 @@
-// Package citus prepares and moves schemas that Citus distributes, and connects engines to them.
+// Package citus prepares and moves schemas that Citus distributes, and connects engines to them:
+//
+//	_, err = (migrate.Migrator{Pool: coordinator}).Up(ctx)
+//	err = citus.Distribute(ctx, coordinator, engine.DefaultSchema) // once
+//	citus.Follow(config, coordinator, engine.DefaultSchema)        // config of the engine's pool
+//	pool, err := pgxpool.NewWithConfig(ctx, config)
+//	eng, err := engine.New(engine.Config{Pool: pool, Machines: machines, Queues: queues})
 //
 // [Distribute] distributes a migrated schema, once. From then on one worker, the schema's owner,
 // has its tables; [Move] moves them to another worker while engines work. The pool of an engine has

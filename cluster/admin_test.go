@@ -76,7 +76,7 @@ func TestBulkVerbsGoEverywhere(t *testing.T) {
 		require.Equal(t, n%3, cluster.PlaceOfID(i.ID))
 	}
 	_, err = plan.Apply(t.Context(), engine.At(time.Now()))
-	require.ErrorContains(t, err, "only of Reschedule")
+	require.ErrorContains(t, err, "an option of Reschedule only")
 	var seen atomic.Int64
 	applied, err := plan.Apply(t.Context(), engine.Watching(func(engine.Applied) { seen.Add(1) }))
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestBulkVerbsGoEverywhere(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, engine.Applied{Skipped: 30}, applied)
 	_, err = admin.Bulk(t.Context(), "none", engine.Filter{All: true})
-	require.ErrorContains(t, err, "is none that Bulk knows")
+	require.ErrorContains(t, err, "is no verb of Bulk")
 
 	counts, err := c.Counts(t.Context(), engine.CountsOptions{})
 	require.NoError(t, err)

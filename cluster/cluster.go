@@ -1,4 +1,15 @@
-// Package cluster makes one engine of several places. A place is a Postgres schema with an engine
+// Package cluster makes one engine of several places:
+//
+//	places := []cluster.Place{{Pool: north}, {Pool: south}}
+//	err := cluster.Init(ctx, places) // once, after the migrations
+//	c, err := cluster.New(cluster.Config{
+//		Places: places,
+//		Engine: engine.Config{Machines: machines, Queues: queues},
+//	})
+//	id, err := c.Insert(ctx, Invoice.New(bill).Key("invoice:7")) // at the place of the key
+//	err = c.Start(ctx)
+//
+// A place is a Postgres schema with an engine
 // on it; the places are on one server or on many. [New] takes the places and one Config.
 //
 // Each place is a whole engine, and keeps all promises for its own instances. No promise spans two
@@ -126,7 +137,7 @@ func New(config Config) (*Cluster, error) {
 	}
 	shared := config.Engine
 	if shared.Pool != nil || shared.Driver != nil || shared.Schema != "" || shared.Company != nil {
-		return nil, wrong("Engine", "it has a Pool, Driver, Schema or Company: those are of Places")
+		return nil, wrong("Engine", "it has a Pool, Driver, Schema or Company: set them in Places")
 	}
 	if err := checkPlaces(config.Places); err != nil {
 		return nil, err
@@ -172,7 +183,7 @@ func change(each func(int, *engine.Config), place int, own *engine.Config) error
 	was := *own
 	each(place, own)
 	if own.Pool != was.Pool || own.Driver != was.Driver || own.Schema != was.Schema || own.Company != was.Company {
-		return wrong("Each", "it has changed the Pool, Driver, Schema or Company of place %d: those are of Places", place)
+		return wrong("Each", "it has changed the Pool, Driver, Schema or Company of place %d: set them in Places", place)
 	}
 	return nil
 }
@@ -184,7 +195,7 @@ func wrong(field, format string, a ...any) error {
 // checkPlaces checks the places against each other, which no single engine can do.
 func checkPlaces(places []Place) error {
 	if len(places) == 0 || len(places) > MaxPlaces {
-		return wrong("Places", "%d of them, want 1 to %d", len(places), MaxPlaces)
+		return wrong("Places", "%d places, want 1 to %d", len(places), MaxPlaces)
 	}
 	type home struct {
 		pool   *pgxpool.Pool
@@ -196,7 +207,7 @@ func checkPlaces(places []Place) error {
 		c := engine.Config{Pool: p.Pool, Driver: p.Driver, Schema: p.Schema}.WithDefaults()
 		at := home{c.Pool, c.Schema}
 		if c.Pool == nil {
-			errs = append(errs, wrong(fmt.Sprintf("Places[%d].Pool", i), "nil"))
+			errs = append(errs, wrong(fmt.Sprintf("Places[%d].Pool", i), "nil, want a *pgxpool.Pool"))
 		} else if j, taken := seen[at]; taken {
 			errs = append(errs, wrong(fmt.Sprintf("Places[%d]", i), "schema %q of the same pool is Places[%d] already", c.Schema, j))
 		}

@@ -229,7 +229,7 @@ func TestNewRefuses(t *testing.T) {
 		require.Equal(t, field, e.Field)
 	}
 	_, err := cluster.New(cluster.Config{Places: make([]cluster.Place, cluster.MaxPlaces+1)})
-	require.ErrorContains(t, err, "513 of them, want 1 to 512")
+	require.ErrorContains(t, err, "513 places, want 1 to 512")
 	_, err = cluster.New(cluster.Config{Places: three, Engine: engine.Config{Lease: -1}})
 	require.Equal(t, "a", placeError(t, err).Schema)
 	c := open(t, three)

@@ -92,5 +92,5 @@ func TestNewRefusesACompany(t *testing.T) {
 	_, err := cluster.New(cluster.Config{Places: []cluster.Place{{Pool: pool}}, Engine: engine.Config{Company: company}})
 	require.ErrorContains(t, err, "Company")
 	_, err = engine.New(engine.Config{Pool: pgtest.Pool(t, pgtest.Database(t)), Company: company})
-	require.ErrorContains(t, err, "Company: it is of another pool")
+	require.ErrorContains(t, err, "Company: it was made of another pool")
 }

@@ -18,10 +18,10 @@ var (
 	ErrUninitialised = errors.New("gendurable: the schema is not initialised as a place")
 	// ErrPlaces is returned when the places differ from what [Init] recorded: in their number or
 	// order, by a place of another cluster, or by a schema with ids that belong to another place.
-	ErrPlaces = errors.New("gendurable: not the places that were recorded")
+	ErrPlaces = errors.New("gendurable: the places are not those that were recorded: give all of them, in their order")
 	// ErrStrays is returned by [Init] for a schema with live instances or schedules whose keys or
 	// names belong to other places. A cluster would not find them.
-	ErrStrays = errors.New("gendurable: what is in the schema belongs to other places")
+	ErrStrays = errors.New("gendurable: the schema has instances or schedules of other places")
 	// ErrElsewhere is returned by inserts whose keys belong to different places, and by inserts at
 	// the engine of one place with a key of another. It comes within a *[engine.InsertError].
 	ErrElsewhere = errors.New("gendurable: the key belongs to another place")

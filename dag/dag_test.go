@@ -141,26 +141,26 @@ func TestFaultsOfDeclaredGraphs(t *testing.T) {
 		`nodes["a"]: nil function in With`: func(g *dag.Graph[string, string]) dag.Value[string] {
 			return dag.Do(g, "a", dag.In(g), same, dag.With(nil))
 		},
-		`nodes["b"]: node "a" is to be both done and failed`: func(g *dag.Graph[string, string]) dag.Value[string] {
+		`nodes["b"]: it takes node "a" both as done and as failed: take it once`: func(g *dag.Graph[string, string]) dag.Value[string] {
 			a := dag.Do(g, "a", dag.In(g), same)
 			return dag.Do2(g, "b", a, dag.Failed(a), both)
 		},
-		`nodes["b"]: a quorum of 2 of 1: at least 1, at most all`: func(g *dag.Graph[string, string]) dag.Value[string] {
+		`nodes["b"]: a quorum of 2 of 1 values, want 1 to all of them`: func(g *dag.Graph[string, string]) dag.Value[string] {
 			dag.Do(g, "b", dag.Quorum(2, dag.Do(g, "a", dag.In(g), same)), func(_ context.Context, s []string) (string, error) { return s[0], nil })
 			return dag.In(g)
 		},
-		`nodes["b"]: a quorum of what are no results`: func(g *dag.Graph[string, string]) dag.Value[string] {
+		`nodes["b"]: a quorum of values that are not the results of nodes: give Quorum what Do and its like return`: func(g *dag.Graph[string, string]) dag.Value[string] {
 			return dag.Do2(g, "b", dag.In(g), dag.Quorum(1, dag.In(g)), func(_ context.Context, s string, _ []string) (string, error) { return s, nil })
 		},
 		`nodes["b"]: takes more than one quorum`: func(g *dag.Graph[string, string]) dag.Value[string] {
 			one := dag.Quorum(1, dag.Do(g, "a", dag.In(g), same))
 			return dag.Do2(g, "b", one, one, func(_ context.Context, s, _ []string) (string, error) { return s[0], nil })
 		},
-		`nodes["b"]: node "a" is to be both one of a quorum and something else`: func(g *dag.Graph[string, string]) dag.Value[string] {
+		`nodes["b"]: it takes node "a" in a quorum and by another value: take it once`: func(g *dag.Graph[string, string]) dag.Value[string] {
 			a := dag.Do(g, "a", dag.In(g), same)
 			return dag.Do2(g, "b", a, dag.Quorum(1, a), func(_ context.Context, s string, _ []string) (string, error) { return s, nil })
 		},
-		`nodes["b"]: takes a quorum that is to be something else as well`: func(g *dag.Graph[string, string]) dag.Value[string] {
+		`nodes["b"]: takes a quorum that Ended or Failed changes: take the Quorum itself`: func(g *dag.Graph[string, string]) dag.Value[string] {
 			a := dag.Do(g, "a", dag.In(g), same)
 			return dag.Do2(g, "b", a, dag.Maybe(dag.Quorum(1, a)), func(_ context.Context, s string, _ dag.Ended[[]string]) (string, error) { return s, nil })
 		},
@@ -168,11 +168,11 @@ func TestFaultsOfDeclaredGraphs(t *testing.T) {
 			dag.Prepare(g, "p", same)
 			return dag.Do(g, "p", dag.In(g), same)
 		},
-		`nodes["b"]: what is added by what is no decision point, or of no branch`: func(g *dag.Graph[string, string]) dag.Value[string] {
+		`nodes["b"]: Added needs the value that Decide returned, and a branch of the graph`: func(g *dag.Graph[string, string]) dag.Value[string] {
 			dag.Do(g, "b", dag.Added(dag.In(g), dag.Prepare(g, "p", same)), func(_ context.Context, s []string) (string, error) { return "", nil })
 			return dag.In(g)
 		},
-		`nodes["b"]: takes the failure of what a decision point adds`: func(g *dag.Graph[string, string]) dag.Value[string] {
+		`nodes["b"]: takes the failure of nodes that a decision point adds: take their results by Added`: func(g *dag.Graph[string, string]) dag.Value[string] {
 			a := dag.Decide(g, "a", dag.In(g), func(_ context.Context, s string, _ *dag.Adder) (string, error) { return s, nil })
 			return dag.Do2(g, "b", dag.In(g), dag.Failed(dag.Added(a, dag.Prepare(g, "p", same))), both)
 		},
@@ -399,7 +399,7 @@ func TestReturnWhatIsAdded(t *testing.T) {
 		require.NoError(t, err)
 		got, err := listing.Wait(t.Context(), kit.Engine, id)
 		if want == "" {
-			require.ErrorContains(t, err, `branch "foreign" is of another graph`)
+			require.ErrorContains(t, err, `branch "foreign" belongs to another graph`)
 			continue
 		}
 		require.NoError(t, err)

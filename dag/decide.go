@@ -59,7 +59,7 @@ type ahead struct {
 // and a number: "decide.branch.0".
 func (b *Branch[A, B]) Add(to *Adder, argument A) {
 	if to.graph != b.graph {
-		to.bad = fmt.Errorf("branch %.80q is of another graph", b.name)
+		to.bad = fmt.Errorf("branch %.80q belongs to another graph: prepare it in this one", b.name)
 		return
 	}
 	n := fsm.Node(fmt.Sprintf("%s%d", prefix(to.node, b.name), to.count[b.name]), b.options.spec(b.labels(b.machine.New(argument).Queue(to.at.Queue), to.at.Labels)))
@@ -111,7 +111,7 @@ func Added[T, A, B any](decision Value[T], branch *Branch[A, B]) Value[[]B] {
 	out := Value[[]B]{part: decision.part}
 	switch {
 	case branch == nil || len(decision.sources) != 1 || decision.sources[0].need != done:
-		out.bad = errors.New("what is added by what is no decision point, or of no branch")
+		out.bad = errors.New("Added needs the value that Decide returned, and a branch of the graph")
 		return out
 	case branch.graph != decision.graph:
 		out.graph = mixed{}

@@ -138,4 +138,4 @@ func (g *Graph[I, R]) lacking(p part, at statuses) int {
 	return len(must) + extra
 }
 
-var errThere = errors.New("CancelRest, and the value needs no node: nothing would run")
+var errThere = errors.New("CancelRest cancels the nodes that the graph's value does not need, and it needs none: take the value of a node")

@@ -217,7 +217,7 @@ func TestAGraphEndsWithWhatWasAdded(t *testing.T) {
 
 	needless := dag.New(night).CancelRest()
 	dag.Do(needless, "a", dag.In(needless), func(_ context.Context, s string) (string, error) { return s, nil })
-	require.ErrorContains(t, fsm.Check(needless.Return(dag.In(needless))[0]), "return: CancelRest, and the value needs no node")
+	require.ErrorContains(t, fsm.Check(needless.Return(dag.In(needless))[0]), "return: CancelRest cancels the nodes that the graph's value does not need")
 }
 
 // A value that looks at a node's failure is there when that node is skipped, too.

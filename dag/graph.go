@@ -58,7 +58,7 @@ const stepEnd = "end"
 func (g *Graph[I, R]) Return(v Value[R]) []fsm.Definition {
 	g.check("return", v.part)
 	if len(g.nodes) == 0 {
-		g.fault("nodes", errors.New("none"))
+		g.fault("nodes", errors.New("none: the graph needs at least one"))
 	}
 	if g.cancels && len(v.sources) == 0 && v.added == nil {
 		g.fault("return", errThere)
@@ -158,7 +158,7 @@ func (g *Graph[I, R]) named(name string) {
 		g.names = map[string]bool{}
 	}
 	if g.names[name] {
-		g.fault(fmt.Sprintf("nodes[%.80q]", name), errors.New("declared twice"))
+		g.fault(fmt.Sprintf("nodes[%.80q]", name), errors.New("declared twice: give each node another name"))
 	}
 	g.names[name] = true
 }

@@ -53,7 +53,7 @@ func (o *options) keyed(s fsm.Spec) (keyed bool) {
 	return o.spec(s).Options().Key != ""
 }
 
-var errKeyed = errors.New("With gives it a key: where another instance had it, this one would be missing")
+var errKeyed = errors.New("With gives it a key: if another instance held the key, this node would be missing; only Call takes one")
 
 func collect(opts []Option) (o options) {
 	for _, option := range opts {
@@ -149,7 +149,7 @@ func Call[I, R, S, T any](g *Graph[I, R], name string, state Value[S], of fsm.Ma
 		fsm.Step("join", func(_ context.Context, v *fsm.Visit[I, T]) (fsm.Outcome, error) {
 			all := of.Children(v)
 			if len(all) == 0 {
-				return v.Fail(errors.New("another instance has its key")), nil
+				return v.Fail(errors.New("the instance that Call inserts was not inserted: another instance holds its key")), nil
 			}
 			result, err := all[0].Result()
 			if _, ok := errors.AsType[*fsm.FailedError](err); ok {

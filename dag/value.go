@@ -68,7 +68,7 @@ func resultOf[I, T any](machine fsm.Machine[I, T], name string) func(*reader) (T
 				return c.Result()
 			}
 		}
-		return result, fmt.Errorf("node %.80q is not there", name)
+		return result, fmt.Errorf("node %.80q has no row: it was not inserted, or was deleted", name)
 	}
 }
 
@@ -126,11 +126,11 @@ func (p part) needing(n need) part {
 			added[from] = n
 		}
 		if p.added = added; n == failed && p.bad == nil {
-			p.bad = errors.New("takes the failure of what a decision point adds")
+			p.bad = errors.New("takes the failure of nodes that a decision point adds: take their results by Added")
 		}
 	}
 	if p.quorum > 0 && p.bad == nil {
-		p.bad = errors.New("takes a quorum that is to be something else as well")
+		p.bad = errors.New("takes a quorum that Ended or Failed changes: take the Quorum itself")
 	}
 	return p
 }
@@ -143,16 +143,16 @@ func Quorum[T any](k int, values ...Value[T]) Value[[]T] {
 	out := All(values...)
 	out.quorum = k
 	if k < 1 || k > len(values) {
-		out.bad = fmt.Errorf("a quorum of %d of %d: at least 1, at most all", k, len(values))
+		out.bad = fmt.Errorf("a quorum of %d of %d values, want 1 to all of them", k, len(values))
 	}
 	for i := range out.sources {
 		if out.sources[i].need != done {
-			out.bad = errors.New("a quorum of what are no results")
+			out.bad = errors.New("a quorum of values that are not the results of nodes: give Quorum what Do and its like return")
 		}
 		out.sources[i].need = anyDone
 	}
 	if len(out.sources) != len(values) || out.added != nil {
-		out.bad = errors.New("a quorum of what are no results")
+		out.bad = errors.New("a quorum of values that are not the results of nodes: give Quorum what Do and its like return")
 	}
 	out.read = func(r *reader) ([]T, error) {
 		there := []T{}
@@ -221,7 +221,7 @@ func (p part) with(other part) part {
 	case other.bad != nil:
 		p.bad = other.bad
 	case p.quorum > 0 && other.quorum > 0:
-		p.bad = errors.New("takes more than one quorum")
+		p.bad = errors.New("takes more than one quorum: put a node between them")
 	}
 	p.quorum = max(p.quorum, other.quorum)
 	if other.added != nil {
@@ -252,12 +252,12 @@ func edges(of []source) (out []source, err error) {
 			at[s.node] = len(out)
 			out = append(out, s)
 		case out[i].need == anyDone || s.need == anyDone:
-			return nil, fmt.Errorf("node %.80q is to be both one of a quorum and something else", s.node)
+			return nil, fmt.Errorf("it takes node %.80q in a quorum and by another value: take it once", s.node)
 		case out[i].need == s.need || s.need == ended:
 		case out[i].need == ended:
 			out[i].need = s.need
 		default:
-			return nil, fmt.Errorf("node %.80q is to be both %s and %s", s.node, out[i].need, s.need)
+			return nil, fmt.Errorf("it takes node %.80q both as %s and as %s: take it once", s.node, out[i].need, s.need)
 		}
 	}
 	return out, nil

@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,5 +36,26 @@ func TestPackagesHaveExamples(t *testing.T) {
 			}
 		}
 		require.Equal(t, run, runs > 0, "%s: of %d examples %d run", folder, len(examples), runs)
+	}
+}
+
+// The documentation of a package for hosts begins with a program: nothing but a few lines that say
+// what the package is for stands before it.
+func TestPackagesBeginWithAProgram(t *testing.T) {
+	t.Parallel()
+	for _, folder := range []string{
+		"citus", "cluster", "dag", "dashboard", "durabletest", "engine", "entity", "entity/extension", "entpgx", "fsm", "migrate", "telemetry",
+	} {
+		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*.go"))
+		require.NoError(t, err)
+		text := ""
+		for _, file := range files {
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.PackageClauseOnly|parser.ParseComments)
+			require.NoError(t, err)
+			text += parsed.Doc.Text()
+		}
+		before, _, found := strings.Cut(text, "\n\t")
+		require.True(t, found, "the documentation of package %s has no program", folder)
+		require.LessOrEqual(t, strings.Count(before, "\n"), 8, "the program of package %s is not at the beginning", folder)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// llms.txt has the form of llmstxt.org, and lists each page once, with a description. The site makes
-// its navigation from it.
+// llms.txt has the form of llmstxt.org, and lists each page once, with a description. The site
+// makes its navigation from it.
 func TestEachPageIsListedForAgents(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "llms.txt"))

@@ -501,7 +501,7 @@ func TestAStepThatDoesNotHeedItsContext(t *testing.T) {
 	insert(t, kit, parcel.New("left"))
 	right := insert(t, kit, parcel.New("right"))
 	_, err := kit.Drain(ctx)
-	require.ErrorContains(t, err, `step "start" of instance 1 does not heed the end of its context`)
+	require.ErrorContains(t, err, `step "start" of instance 1 still runs after the end of its context`)
 	durabletest.RequireDrain(t, kit)
 	durabletest.RequireDone(t, kit, parcel, right)
 	close(deaf)

@@ -246,7 +246,7 @@ func settled(codec fsm.Codec, run func() (*step.Commit, error)) (out Outcome, er
 		return Outcome{}, err
 	}
 	if c == nil {
-		return Outcome{}, errors.New("neither an outcome nor an error")
+		return Outcome{}, errors.New("the step returned neither an outcome nor an error: return one of the two")
 	}
 	if c.Within != nil {
 		return Outcome{Kind: KindInTx, codec: codec, within: c.Within}, nil

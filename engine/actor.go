@@ -83,7 +83,7 @@ func (a *Admin) by(ctx context.Context, verb Verb, options []VerbOption) (store.
 		option(o)
 	}
 	if o.Descendants || o.Seen != nil || o.times > 0 || o.within != nil || o.visit != nil || o.change != nil || o.to != nil || o.NewKeys {
-		return store.By{}, &VerbError{verb, "options", errors.New("only Actor and Reason")}
+		return store.By{}, &VerbError{verb, "options", errors.New("this verb takes Actor and Reason only")}
 	}
 	err := o.asked(ctx, verb)
 	return o.By, err

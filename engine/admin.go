@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,6 +32,17 @@ func (e *Engine) Admin() *Admin { return &Admin{e} }
 
 // Verb is the name of an operator's verb.
 type Verb string
+
+// method returns the name of the verb's method of [Admin]: SetGate of set_gate.
+func (v Verb) method() string {
+	words := strings.Split(string(v), "_")
+	for i, word := range words {
+		if word != "" {
+			words[i] = strings.ToUpper(word[:1]) + word[1:]
+		}
+	}
+	return strings.Join(words, "")
+}
 
 // These are the verbs, also for [Admin.Bulk].
 const (
@@ -214,7 +226,7 @@ func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, options []Verb
 		address.ID = int64(row.ID)
 	}
 	if o.Seen != nil && o.seen != fsm.ID(address.ID) {
-		return Changed{}, &VerbError{verb, "IfUnchanged", fmt.Errorf("of instance %d, but the target is instance %d", o.seen, address.ID)}
+		return Changed{}, &VerbError{verb, "IfUnchanged", fmt.Errorf("it saw instance %d, but the target is instance %d", o.seen, address.ID)}
 	}
 	done, err := a.patiently(ctx, []int64{address.ID}, o)
 	if err != nil {
@@ -287,7 +299,7 @@ func newOrder(ctx context.Context, verb Verb, options []VerbOption) (o *order, e
 		}
 	}
 	if o.Descendants && verb != VerbCancel {
-		return nil, &VerbError{verb, "Descendants", errors.New("only of Cancel")}
+		return nil, &VerbError{verb, "Descendants", errors.New("an option of Cancel only")}
 	}
 	if err := o.checkTime(); err != nil {
 		return nil, &VerbError{verb, "At", err}
@@ -298,13 +310,13 @@ func newOrder(ctx context.Context, verb Verb, options []VerbOption) (o *order, e
 func (o *order) checkTime() error {
 	switch {
 	case o.Verb != store.Reschedule && o.times > 0:
-		return errors.New("only of Reschedule")
+		return errors.New("an option of Reschedule only")
 	case o.Verb != store.Reschedule:
 		return nil
 	case o.times > 1:
-		return errors.New("there is another time already")
+		return errors.New("given twice, with two times")
 	case o.At.IsZero():
-		return errors.New("no time, or the zero one; RunNow is for now")
+		return errors.New("the zero time: give a time, or use RunNow")
 	case o.At.After(time.Now().Add(fsm.MaxDelay)):
 		return fmt.Errorf("%d is over 100 years from now", o.At.Year())
 	case o.At.Before(time.Unix(0, 0)):

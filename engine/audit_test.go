@@ -205,17 +205,17 @@ func TestAuditOfBadInput(t *testing.T) {
 	e, _ := client(t)
 	a, ctx, long := e.Admin(), t.Context(), strings.Repeat("x", 600)
 	for text, err := range map[string]error{
-		"Actor: 600 bytes, at most 512":            second(a.Pause(ctx, fsm.ID(1), engine.Actor(long))),
-		"Actor: \"\\x00\" is not a text":           second(a.PauseQueue(engine.WithActor(ctx, "\x00"), "q")),
-		"Reason: \"\\xff\" is not a text":          second(a.DropGate(ctx, "g", engine.Reason("\xff"))),
-		"Reason: 5000 bytes, at most 4096":         second(a.RunSchedule(engine.WithReason(ctx, strings.Repeat("x", 5000)), "s")),
-		"pause_queue: options: only Actor and":     second(a.PauseQueue(ctx, "q", engine.Descendants())),
-		"delete_schedule: options: only Actor and": a.DeleteSchedule(ctx, "s", engine.At(time.Now())),
-		"Limit: -1, want 1 to":                     second(a.Audit(ctx, engine.AuditQuery{Limit: -1})),
-		"Instance: -1 is negative":                 second(a.Audit(ctx, engine.AuditQuery{Instance: -1})),
-		"Actor: 600 bytes":                         second(a.Audit(ctx, engine.AuditQuery{Actor: long})),
-		"Verb: \"\\x00\" is not a text":            second(a.Audit(ctx, engine.AuditQuery{Verb: "\x00"})),
-		"Subject: 600 bytes, at most 521":          second(a.Audit(ctx, engine.AuditQuery{Subject: long})),
+		"Actor: 600 bytes, at most 512":                      second(a.Pause(ctx, fsm.ID(1), engine.Actor(long))),
+		"Actor: \"\\x00\" is not a text":                     second(a.PauseQueue(engine.WithActor(ctx, "\x00"), "q")),
+		"Reason: \"\\xff\" is not a text":                    second(a.DropGate(ctx, "g", engine.Reason("\xff"))),
+		"Reason: 5000 bytes, at most 4096":                   second(a.RunSchedule(engine.WithReason(ctx, strings.Repeat("x", 5000)), "s")),
+		"PauseQueue: options: this verb takes Actor and":     second(a.PauseQueue(ctx, "q", engine.Descendants())),
+		"DeleteSchedule: options: this verb takes Actor and": a.DeleteSchedule(ctx, "s", engine.At(time.Now())),
+		"Limit: -1, want 1 to":                               second(a.Audit(ctx, engine.AuditQuery{Limit: -1})),
+		"Instance: -1 is negative":                           second(a.Audit(ctx, engine.AuditQuery{Instance: -1})),
+		"Actor: 600 bytes":                                   second(a.Audit(ctx, engine.AuditQuery{Actor: long})),
+		"Verb: \"\\x00\" is not a text":                      second(a.Audit(ctx, engine.AuditQuery{Verb: "\x00"})),
+		"Subject: 600 bytes, at most 521":                    second(a.Audit(ctx, engine.AuditQuery{Subject: long})),
 	} {
 		require.ErrorContains(t, err, text)
 	}

@@ -61,7 +61,7 @@ func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (plan *Plan, err 
 // bulkCriteria checks a verb and a filter. some reports whether there is any criterion.
 func bulkCriteria(verb Verb, f *Filter) (c store.Filter, some bool, err error) {
 	if !slices.Contains([]Verb{VerbCancel, VerbRetry, VerbRunNow, VerbReschedule, VerbPause, VerbResume, VerbEdit, VerbRewind, VerbRestart}, verb) {
-		return c, false, &VerbError{verb, "verb", fmt.Errorf("%.80q is none that Bulk knows", string(verb))}
+		return c, false, &VerbError{verb, "verb", fmt.Errorf("%.80q is no verb of Bulk: use one from VerbCancel to VerbRestart", string(verb))}
 	}
 	c, some, err = criteria(f)
 	if bad, ok := errors.AsType[*QueryError](err); ok {
@@ -106,10 +106,10 @@ func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (applied Applie
 		return Applied{}, err
 	}
 	if o.Seen != nil {
-		return Applied{}, &VerbError{p.Verb, "IfUnchanged", errors.New("is about one instance")}
+		return Applied{}, &VerbError{p.Verb, "IfUnchanged", errors.New("it compares one instance with what was seen, and a plan has many")}
 	}
 	if o.within != nil {
-		return Applied{}, &VerbError{p.Verb, "Within", errors.New("a plan has the bounds of its Filter")}
+		return Applied{}, &VerbError{p.Verb, "Within", errors.New("a plan has the bounds of its Filter: set Filter.Within")}
 	}
 	o.Filter = p.filter
 	size := bulkBatch

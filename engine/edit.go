@@ -78,7 +78,7 @@ func (a *Admin) edit(ctx context.Context, t fsm.Target, verb Verb, options []Ver
 		return Changed{}, err
 	}
 	if o.Seen != nil && o.seen != row.ID {
-		return Changed{}, &VerbError{verb, "IfUnchanged", fmt.Errorf("of instance %d, but the target is instance %d", o.seen, row.ID)}
+		return Changed{}, &VerbError{verb, "IfUnchanged", fmt.Errorf("it saw instance %d, but the target is instance %d", o.seen, row.ID)}
 	}
 	if o.Edits = map[int64]store.Edit{}; canEdit(row.Status) {
 		if o.Edits[int64(row.ID)], err = a.prepare(ctx, o, row); err != nil {
@@ -179,15 +179,15 @@ func (o *order) checkEdit() error {
 	wrong := func(option string, err string) error { return &VerbError{verb, option, errors.New(err)} }
 	switch {
 	case o.visit != nil && !edits && !rewinds:
-		return wrong("AtVisit", "only of Edit and Rewind")
+		return wrong("AtVisit", "an option of Edit and Rewind only")
 	case o.NewKeys && !edits:
-		return wrong("NewKeys", "only of Edit; Rewind moves the visit anyway")
+		return wrong("NewKeys", "an option of Edit only: Rewind begins a new visit anyway")
 	case o.change != nil && !edits && !rewinds:
-		return wrong("Changing", "only of Edit and Rewind")
+		return wrong("Changing", "an option of Edit and Rewind only")
 	case o.change == nil && edits:
 		return wrong("Changing", "none: what becomes of the state?")
 	case o.to != nil && !rewinds:
-		return wrong("ToStep", "only of Rewind")
+		return wrong("ToStep", "an option of Rewind only")
 	case o.to == nil && rewinds:
 		return wrong("ToStep", "none: where do they go on?")
 	}

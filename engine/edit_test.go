@@ -164,13 +164,13 @@ func TestEditAndRewind(t *testing.T) {
 			}
 			return text, nil
 		}))),
-		`AtVisit: only of Edit and Rewind`:         second(a.Pause(ctx, id, engine.AtVisit(1))),
-		`NewKeys: only of Edit`:                    second(a.Rewind(ctx, id, "start", fsm.Change{}, engine.NewKeys())),
-		`ToStep: only of Rewind`:                   second(a.Edit(ctx, id, twice, engine.ToStep("start"))),
-		`Changing: only of Edit and Rewind`:        second(a.Retry(ctx, id, engine.Changing(twice))),
-		`rewind: step: empty`:                      second(a.Rewind(ctx, id, "", fsm.Change{})),
-		`IfUnchanged: of instance 0, but the targ`: second(a.Edit(ctx, id, twice, engine.IfUnchanged(fsm.RawInstance{}))),
-		`options: only Actor and Reason`:           second(a.PauseQueue(ctx, "q", engine.AtVisit(1))),
+		`AtVisit: an option of Edit and Rewind only`:     second(a.Pause(ctx, id, engine.AtVisit(1))),
+		`NewKeys: an option of Edit only`:                second(a.Rewind(ctx, id, "start", fsm.Change{}, engine.NewKeys())),
+		`ToStep: an option of Rewind only`:               second(a.Edit(ctx, id, twice, engine.ToStep("start"))),
+		`Changing: an option of Edit and Rewind only`:    second(a.Retry(ctx, id, engine.Changing(twice))),
+		`Rewind: step: empty`:                            second(a.Rewind(ctx, id, "", fsm.Change{})),
+		`IfUnchanged: it saw instance 0, but the targ`:   second(a.Edit(ctx, id, twice, engine.IfUnchanged(fsm.RawInstance{}))),
+		`options: this verb takes Actor and Reason only`: second(a.PauseQueue(ctx, "q", engine.AtVisit(1))),
 	} {
 		var wrong *engine.VerbError
 		require.ErrorAs(t, err, &wrong, text)

@@ -1,4 +1,16 @@
-// Package engine runs durable machines on Postgres. A host imports it together with package fsm.
+// Package engine runs durable machines on Postgres. A host imports it together with package fsm,
+// whose documentation shows the machine of this program:
+//
+//	eng, err := engine.New(engine.Config{
+//		Pool:     pool,
+//		Machines: []fsm.Definition{machine},
+//		Queues:   map[string]engine.Queue{"default": {Concurrency: 10}},
+//	})
+//	id, err := eng.Insert(ctx, Invoice.New(bill).Key("invoice:7"))
+//	_, err = eng.Signal(ctx, fsm.Key("invoice:7"), Paid.With(4200).DedupKey(event))
+//	at, err := Invoice.Get(ctx, eng, id) // its status, its step and its typed state
+//	_, err = eng.Admin().Retry(ctx, id)  // lets a failed instance go on
+//	err = eng.Run(ctx)                   // runs steps until ctx ends
 //
 // [New] takes a [Config] and touches no database. An engine with queues works on them between
 // [Engine.Start] and [Engine.Stop]; a main calls [Engine.Run], which does both. An engine without

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -84,9 +85,9 @@ type DuplicateError struct {
 
 func (e *DuplicateError) Error() string {
 	if e.Occupant == 0 {
-		return fmt.Sprintf("%v: %.80q by another instance", ErrDuplicate, string(e.Key))
+		return fmt.Sprintf("%v: another instance holds %.80q", ErrDuplicate, string(e.Key))
 	}
-	return fmt.Sprintf("%v: %.80q by instance %d", ErrDuplicate, string(e.Key), e.Occupant)
+	return fmt.Sprintf("%v: instance %d holds %.80q", ErrDuplicate, e.Occupant, string(e.Key))
 }
 
 // Is reports whether target is ErrDuplicate.
@@ -101,7 +102,7 @@ type ThrottledError struct {
 }
 
 func (e *ThrottledError) Error() string {
-	return fmt.Sprintf("%v: %.80q by instance %d until %s", ErrThrottled, string(e.Key), e.First, e.Until.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%v: instance %d was inserted for %.80q, whose window lasts until %s", ErrThrottled, e.First, string(e.Key), e.Until.UTC().Format(time.RFC3339))
 }
 
 // Is reports whether target is ErrThrottled.
@@ -117,7 +118,7 @@ type ConflictError struct {
 }
 
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("%v: %s of instance %d, which is %s: %v", ErrConflict, e.Verb, e.ID, e.Status, e.Err)
+	return fmt.Sprintf("%v: %s of instance %d, which is %s: %v", ErrConflict, e.Verb.method(), e.ID, e.Status, e.Err)
 }
 
 // Is reports whether target is ErrConflict.
@@ -134,7 +135,7 @@ type VerbError struct {
 }
 
 func (e *VerbError) Error() string {
-	return fmt.Sprintf("gendurable: %s: %s: %v", e.Verb, e.Field, e.Err)
+	return fmt.Sprintf("gendurable: %s: %s: %v", e.Verb.method(), e.Field, e.Err)
 }
 
 // Unwrap returns what is wrong.
@@ -148,7 +149,7 @@ type InsertError struct {
 }
 
 func (e *InsertError) Error() string {
-	return fmt.Sprintf("gendurable: spec %d: %s: %v", e.Index, e.Field, e.Err)
+	return fmt.Sprintf("gendurable: insert spec %d: %s: %v", e.Index, e.Field, e.Err)
 }
 
 // Unwrap returns what is wrong, e.g. an ErrTooLarge.
@@ -161,7 +162,11 @@ type ConfigError struct {
 }
 
 func (e *ConfigError) Error() string {
-	return fmt.Sprintf("gendurable: config: %s: %v", e.Field, e.Err)
+	field := e.Field
+	if fault, ok := e.Err.(*fsm.DefinitionError); ok { //nolint:errorlint // its text names the field again
+		field = strings.TrimSuffix(field, "."+fault.Field)
+	}
+	return fmt.Sprintf("gendurable: config: %s: %v", field, e.Err)
 }
 
 // Unwrap returns what is wrong, e.g. a *fsm.DefinitionError.

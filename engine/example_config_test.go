@@ -23,10 +23,10 @@ func ExampleNew() {
 	})
 	fmt.Println(err)
 	// Output:
-	// gendurable: config: Pool: nil
+	// gendurable: config: Pool: nil, want a *pgxpool.Pool
 	// gendurable: config: Reap: -1s is negative
 	// gendurable: config: Queues[checkout].Concurrency: -1 is negative
-	// gendurable: config: Machines: none, but there are Queues: nothing of them could run here
+	// gendurable: config: Machines: none, but Queues are set: add the machines, or leave Queues out
 }
 
 // A ConfigError names its field, for programs that read their configuration from elsewhere.
@@ -90,7 +90,7 @@ func ExampleCron() {
 	}})
 	fmt.Println(err)
 	// Output:
-	// gendurable: config: Pool: nil
+	// gendurable: config: Pool: nil, want a *pgxpool.Pool
 	// gendurable: config: Schedules[n].Expression: "0 33 * * *": hour, at position 3: 33, want 0 to 23
 }
 

@@ -131,13 +131,13 @@ func (r Rate) narrow() bool {
 func (r Rate) fault() error {
 	switch {
 	case r.N == 0 && r != Rate{}:
-		return errors.New("n is 0, but per or burst is not")
+		return errors.New("N is 0, but Per or Burst is set: N is how many may begin in each Per")
 	case r.N < 0 || r.N > MaxGateRate:
-		return fmt.Errorf("n is %d, from 1 to %d", r.N, MaxGateRate)
+		return fmt.Errorf("N is %d, want 1 to %d", r.N, MaxGateRate)
 	case r.Per != 0 && (r.Per < time.Millisecond || r.Per > MaxGatePer):
-		return fmt.Errorf("per is %v, from 1ms to %v", r.Per, MaxGatePer)
+		return fmt.Errorf("Per is %v, want 1ms to %v", r.Per, MaxGatePer)
 	case r.Burst < 0 || r.Burst > MaxGateRate:
-		return fmt.Errorf("burst is %d, from 1 to %d", r.Burst, MaxGateRate)
+		return fmt.Errorf("Burst is %d, want 1 to %d", r.Burst, MaxGateRate)
 	}
 	return nil
 }
@@ -270,18 +270,18 @@ func (g *Gate) fault() (field string, err error) {
 		field  string
 		why    string
 	}{
-		{g.Step != "" && g.Machine == "", "machine", fmt.Sprintf("empty, but step is %q: a step is one of a machine", g.Step)},
-		{g.Places < 0 || g.Places > MaxGatePlaces, "places", fmt.Sprintf("%d, from 0 to %d", g.Places, MaxGatePlaces)},
-		{g.Total < 0 || g.Total > MaxGatePlaces, "total", fmt.Sprintf("%d, from 0 to %d", g.Total, MaxGatePlaces)},
-		{g.Label == "" && g.Total > 0, "total", "set, but no label: without one, places bound all together"},
-		{g.Label == "" && g.TotalRate.N > 0, "total_rate", "set, but no label: without one, rate bounds all together"},
-		{g.CostLabel != "" && !rated, "cost_label", "set, but there is no rate that it could count for"},
-		{g.Adapt && g.Rate.N == 0, "adapt", "set, but there is no rate that it could slow down"},
-		{g.Closed && g.Places > 0, "closed", fmt.Sprintf("set, but places is %d: CloseGate closes a gate and keeps what it bounds", g.Places)},
-		{g.Run && g.Places == 0 && !g.Closed, "places", "0, but run is set: a whole run takes a place"},
-		{g.Run && (rated || g.Total > 0 || g.Fair), "run", "set, together with another bound than places"},
-		{g.Run && g.Step != "", "run", "set, but a run goes through all steps of the machine"},
-		{g.Fair && (g.Label == "" || g.Places > 0 || g.Total > 0 || rated), "fair", "set, but there is no label, or the gate bounds something"},
+		{g.Step != "" && g.Machine == "", "machine", fmt.Sprintf("empty, but step is %q: name the machine of the step", g.Step)},
+		{g.Places < 0 || g.Places > MaxGatePlaces, "places", fmt.Sprintf("%d, want 0 (any number) to %d", g.Places, MaxGatePlaces)},
+		{g.Total < 0 || g.Total > MaxGatePlaces, "total", fmt.Sprintf("%d, want 0 (any number) to %d", g.Total, MaxGatePlaces)},
+		{g.Label == "" && g.Total > 0, "total", "set without a label, of which it bounds all values together: set label, or use places"},
+		{g.Label == "" && g.TotalRate.N > 0, "total_rate", "set without a label, of which it bounds all values together: set label, or use rate"},
+		{g.CostLabel != "" && !rated, "cost_label", "set without a rate, for which it says what a run costs: set rate or total_rate"},
+		{g.Adapt && g.Rate.N == 0, "adapt", "set without a rate, which it slows down: set rate"},
+		{g.Closed && g.Places > 0, "closed", fmt.Sprintf("set, but places is %d: leave one out; CloseGate closes a gate, and keeps its places", g.Places)},
+		{g.Run && g.Places == 0 && !g.Closed, "places", "0, but run is set: give the number of instances that may be under way at a time"},
+		{g.Run && (rated || g.Total > 0 || g.Fair), "run", "set beside a rate, total or fair: a gate of whole runs bounds places only"},
+		{g.Run && g.Step != "", "run", "set beside step: a run goes through all steps of the machine, so leave step out"},
+		{g.Fair && (g.Label == "" || g.Places > 0 || g.Total > 0 || rated), "fair", "set, which is for a gate that has a label and bounds nothing: set label, and leave places, total and the rates out"},
 		{g.Places == 0 && g.Total == 0 && !rated && !g.Closed && !g.Fair, "places", "0, and the gate has no other limit: give it places or a rate, or set closed so that nothing begins"},
 	} {
 		if rule.broken {
@@ -296,7 +296,7 @@ func checkGateName(name string) error {
 		return err
 	}
 	if strings.Contains(name, "/") {
-		return fmt.Errorf("%q has a slash", name)
+		return fmt.Errorf("%q has a slash, which separates a gate from its key: use another character", name)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func (a *Admin) CloseGate(ctx context.Context, key string, until time.Time, opti
 	case until.IsZero():
 		until = GateForGood
 	case until.After(GateForGood):
-		return false, &VerbError{VerbCloseGate, "until", fmt.Errorf("%v is after %v", until, GateForGood)}
+		return false, &VerbError{VerbCloseGate, "until", fmt.Errorf("%v, at most GateForGood, %v", until, GateForGood)}
 	}
 	return a.changeKey(ctx, VerbCloseGate, key, options, func(key string, by store.By) (bool, error) {
 		return a.engine.store.CloseGateKey(ctx, key, until, by)
@@ -69,7 +69,7 @@ func (a *Admin) OpenGate(ctx context.Context, key string, options ...VerbOption)
 // Errors: as of CloseGate.
 func (a *Admin) SetGateWeight(ctx context.Context, key string, weight int, options ...VerbOption) (changed bool, err error) {
 	if weight < 1 || weight > MaxGateWeight {
-		return false, &VerbError{VerbSetGateWeight, "weight", fmt.Errorf("%d, from 1 to %d", weight, MaxGateWeight)}
+		return false, &VerbError{VerbSetGateWeight, "weight", fmt.Errorf("%d, want 1 to %d", weight, MaxGateWeight)}
 	}
 	return a.changeKey(ctx, VerbSetGateWeight, key, options, func(key string, by store.By) (bool, error) {
 		return a.engine.store.WeighGateKey(ctx, key, weight, by)

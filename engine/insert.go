@@ -141,9 +141,9 @@ func (w writer) getOrInsert(ctx context.Context, spec fsm.Spec) (Inserted, error
 func addressed(spec *step.Spec) error {
 	switch {
 	case spec.Key == "":
-		return &InsertError{Field: "key", Err: errors.New("none: it is what finds the instance")}
+		return &InsertError{Field: "key", Err: errors.New("none: the call finds the instance by its key, so give the spec a Key")}
 	case spec.Scope == step.ScopeNone:
-		return &InsertError{Field: "scope", Err: errors.New("ScopeNone: such a key is never occupied")}
+		return &InsertError{Field: "scope", Err: errors.New("ScopeNone, with which no instance holds the key, so the call cannot find one: use another scope")}
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func TestTxInsertsByRules(t *testing.T) {
 			taken, ok := errors.AsType[*engine.ThrottledError](err)
 			require.True(t, ok)
 			require.Equal(t, engine.ThrottledError{Key: "w", First: first, Until: taken.Until}, *taken)
-			require.ErrorContains(t, err, `"w" by instance`)
+			require.ErrorContains(t, err, `was inserted for "w", whose window`)
 			late := echoes.New("late").Debounce("w", time.Hour, 2*time.Hour).Label("a", "b").PartitionKey("p")
 			done, err := tx.InsertMany(t.Context(), []fsm.Spec{late, late, echoes.New("plain")})
 			require.NoError(t, err)

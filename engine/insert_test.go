@@ -47,7 +47,7 @@ func TestInsertOnAnOccupiedKey(t *testing.T) {
 	duplicate, ok := errors.AsType[*engine.DuplicateError](err)
 	require.True(t, ok)
 	require.Equal(t, engine.DuplicateError{Key: "k", Occupant: id}, *duplicate)
-	require.ErrorContains(t, err, `"k" by instance`)
+	require.ErrorContains(t, err, `holds "k"`)
 
 	_, err = e.Insert(t.Context(), echoes.New("c").Key("k").Scope(fsm.ScopeNone))
 	require.NoError(t, err, "a mark is no key")

@@ -32,7 +32,7 @@ import (
 func InTx(f func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error)) fsm.Outcome {
 	return hidden.Outcome(func(of *step.Claim) (*step.Commit, error) {
 		if f == nil {
-			return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("InTx of a nil function")}
+			return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("InTx got a nil function")}
 		}
 		return &step.Commit{Within: func(ctx context.Context, tx any) (*step.Commit, error) {
 			native, ok := tx.(pgx.Tx)
@@ -44,11 +44,11 @@ func InTx(f func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error)) fsm.Outco
 			case err != nil:
 				return nil, err
 			case out == nil:
-				return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("nil, without an error")}
+				return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("nil, without an error: the function of InTx returns one of the two")}
 			}
 			commit, err := hidden.Commit(out, of)
 			if err == nil && commit.Within != nil {
-				return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("InTx inside of InTx")}
+				return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("InTx inside of InTx: return a plain outcome from its function")}
 			}
 			return commit, err
 		}}, nil

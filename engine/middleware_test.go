@@ -100,7 +100,7 @@ func TestStepMiddlewareDecidesAboutErrors(t *testing.T) {
 		"refuses":           {func(context.Context, fsm.Info, func(context.Context) error) error { return errors.New("not today") }, "x", "not today"},
 		"forgets to run":    {func(context.Context, fsm.Info, func(context.Context) error) error { return nil }, "x", "has not run the step"},
 		"panics":            {func(context.Context, fsm.Info, func(context.Context) error) error { panic("mine") }, "x", "panic: mine"},
-		"swallows an error": {func(ctx context.Context, _ fsm.Info, run func(context.Context) error) error { _ = run(ctx); return nil }, "fail", "middleware returned no error where the step failed"},
+		"swallows an error": {func(ctx context.Context, _ fsm.Info, run func(context.Context) error) error { _ = run(ctx); return nil }, "fail", "middleware returned no error although the step failed"},
 		"runs it twice": {func(ctx context.Context, _ fsm.Info, run func(context.Context) error) error {
 			return errors.Join(run(ctx), run(ctx))
 		}, "x", "a second time"},

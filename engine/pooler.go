@@ -47,7 +47,7 @@ func (e *Engine) checkPooler(ctx context.Context) error {
 		e.config.Logger.LogAttrs(ctx, slog.LevelWarn, "cannot tell whether the proxy before Postgres pools transactions: it has no second session to give")
 		return nil
 	default:
-		return fmt.Errorf("look for a proxy before Postgres: %w", err)
+		return fmt.Errorf("ask Postgres whether a proxy stands before it: %w", err)
 	}
 	return e.poolerFaults(found)
 }
@@ -63,7 +63,7 @@ func (e *Engine) poolerFaults(found pooler) error {
 			"proxy keep them (PgBouncer 1.21 with max_prepared_statements, for pgx.QueryExecModeCacheStatement)", mode.String())
 	}
 	if found.transactions && locks {
-		f.add("PartitionLock", "advisory locks need a session: set engine.LockLease")
+		f.add("PartitionLock", "advisory locks need a session, which the proxy does not give: set engine.LockLease")
 	}
 	if len(f) == 0 {
 		return nil

@@ -20,7 +20,7 @@ type RightsError struct {
 }
 
 func (e *RightsError) Error() string {
-	text := fmt.Sprintf("%v: of role %q, run %s", ErrRights, e.Role, strings.Join(e.Grants, "; "))
+	text := fmt.Sprintf("%v: role %q needs: %s", ErrRights, e.Role, strings.Join(e.Grants, "; "))
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}

@@ -125,7 +125,7 @@ func (c Config) schedules(f *faults, machines []*step.Machine) []declared {
 	for i, s := range c.Schedules {
 		field := fmt.Sprintf("Schedules[%.80s]", cmp.Or(s.name, strconv.Itoa(i)))
 		if j, taken := first[s.name]; taken {
-			f.add(field, "Schedules[%d] has this name, and so has Schedules[%d]", j, i)
+			f.add(field, "Schedules[%d] and Schedules[%d] have this name: give one another name", j, i)
 			continue
 		}
 		first[s.name] = i

@@ -49,7 +49,7 @@ func (t *Tx) Cancel(ctx context.Context, ids []fsm.ID, options ...VerbOption) ([
 		return nil, err
 	}
 	if o.Seen != nil {
-		return nil, &VerbError{VerbCancel, "IfUnchanged", errors.New("not in a host's transaction; use Admin")}
+		return nil, &VerbError{VerbCancel, "IfUnchanged", errors.New("not in a transaction of yours: use Admin")}
 	}
 	if o.within != nil {
 		return nil, &VerbError{VerbCancel, "Within", errors.New("not in a host's transaction; use Admin")}

@@ -64,7 +64,7 @@ func (c Config) validate() (machines []*step.Machine, schedules []declared, err 
 		c.Queues[name].validate(&f, fmt.Sprintf("Queues[%.80s]", name), name)
 	}
 	if len(c.Queues) > 0 && len(c.Machines) == 0 {
-		f.add("Machines", "none, but there are Queues: nothing of them could run here")
+		f.add("Machines", "none, but Queues are set: add the machines, or leave Queues out")
 	}
 	machines = c.machines(&f)
 	schedules = c.schedules(&f, machines)
@@ -76,10 +76,10 @@ func (c Config) validatePool(f *faults) {
 		f.add("Driver", "it is not on Pool: want one that entpgx.New made of that pool")
 	}
 	if c.Company != nil && c.Company.stores.Pool() != nil && c.Company.stores.Pool() != c.Pool {
-		f.add("Company", "it is of another pool")
+		f.add("Company", "it was made of another pool: share one only between engines on the same Pool")
 	}
 	if c.Pool == nil {
-		f.add("Pool", "nil")
+		f.add("Pool", "nil, want a *pgxpool.Pool")
 		return
 	}
 	need, why := clientConns, "a client"
@@ -193,12 +193,12 @@ func (c Config) machines(f *faults) []*step.Machine {
 	for i, definition := range c.Machines {
 		field := fmt.Sprintf("Machines[%d]", i)
 		if definition == nil {
-			f.add(field, "nil")
+			f.add(field, "nil, want a definition, as Define or Job returns it")
 			continue
 		}
 		m := hidden.Machine(definition)
 		if m == nil {
-			f.add(field, "nil")
+			f.add(field, "nil, want a definition, as Define or Job returns it")
 			continue
 		}
 		wrong := m.Faults
@@ -215,7 +215,7 @@ func (c Config) machines(f *faults) []*step.Machine {
 		m.History = cmp.Or(m.History, c.History)
 		id := identity{m.Name, m.Version}
 		if j, taken := first[id]; taken {
-			f.add(field, "machine %.80q version %d is Machines[%d] already", m.Name, m.Version, j)
+			f.add(field, "machine %.80q version %d is Machines[%d] already: leave one out, or declare another fsm.Version", m.Name, m.Version, j)
 			continue
 		}
 		first[id] = i
@@ -239,7 +239,7 @@ func registered(machines []*step.Machine) func(name string, version int) *step.M
 func checkName(name string, most int) error {
 	switch {
 	case name == "":
-		return errors.New("empty")
+		return fmt.Errorf("empty, want 1 to %d bytes", most)
 	case len(name) > most:
 		return fmt.Errorf("%d bytes, at most %d", len(name), most)
 	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):

@@ -257,7 +257,7 @@ func (a *Admin) why(ctx context.Context, address store.Address) (row *ent.Instan
 	}
 	w := why{row: row, schema: schema}
 	if w.around, err = surroundingsOf(row); err != nil {
-		return nil, nil, fmt.Errorf("why %s: what surrounds it: %w", address, err)
+		return nil, nil, fmt.Errorf("why %s: read its surroundings: %w", address, err)
 	}
 	w.now = w.around.Now
 	w.ask()

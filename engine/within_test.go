@@ -106,7 +106,7 @@ func TestVerbsAndReadsStayWithinBounds(t *testing.T) {
 	taken, ok := errors.AsType[*engine.DuplicateError](err)
 	require.True(t, ok, err)
 	require.Zero(t, taken.Occupant)
-	require.ErrorContains(t, taken, "by another instance")
+	require.ErrorContains(t, taken, "another instance holds")
 
 	// What a plan's filter selects lies inside. It reports what it must not touch as failed.
 	plan, err := admin.Bulk(ctx, engine.VerbCancel, engine.Filter{All: true, Within: ada})

@@ -1,4 +1,8 @@
-// Package entpgx runs ent natively on pgx: [Driver] is ent's dialect.Driver over a pgxpool, without
+// Package entpgx runs ent natively on pgx:
+//
+//	client := ent.NewClient(ent.Driver(entpgx.New(pool)))
+//
+// [Driver] is ent's dialect.Driver over a pgxpool, without
 // database/sql in between. Hot statements written by hand go through the same driver and the same
 // pool as a [Driver.Pipeline]. [Driver.Around] surrounds all of them. The package imports pgx and
 // ent only.

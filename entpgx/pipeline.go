@@ -200,8 +200,14 @@ type StmtError struct {
 	beforeCommit bool // a COMMIT would have followed
 }
 
-// Error returns the statement's name and the cause.
-func (e *StmtError) Error() string { return e.Name + ": " + e.Err.Error() }
+// Error returns the statement's name and the cause; only the cause if nothing was sent, since then
+// the failure belongs to no statement.
+func (e *StmtError) Error() string {
+	if !e.Sent {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("statement %q: %v", e.Name, e.Err)
+}
 
 // Unwrap returns the cause.
 func (e *StmtError) Unwrap() error { return e.Err }

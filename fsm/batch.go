@@ -207,7 +207,7 @@ func runBatch[S, R any](ctx context.Context, m *step.Machine, call BatchFunc[S, 
 		case failed != nil:
 			d.Err = failed
 		default:
-			d.Err = outcomeFault(outcomeAt(i), errors.New("none, without an error"))
+			d.Err = outcomeFault(outcomeAt(i), errors.New("nil, without an error: return an outcome for each visit, or an error"))
 		}
 	}
 	return decided
@@ -224,7 +224,7 @@ func callBatch[S, R any](ctx context.Context, m *step.Machine, call BatchFunc[S,
 		return err
 	})
 	if len(outcomes) > len(visits) {
-		failed = errors.Join(failed, outcomeFault(outcomeAt(len(visits)), fmt.Errorf("%d outcomes for %d visits", len(outcomes), len(visits))))
+		failed = errors.Join(failed, outcomeFault(outcomeAt(len(visits)), fmt.Errorf("%d outcomes for %d visits: return one for each, in their order", len(outcomes), len(visits))))
 		outcomes = nil
 	}
 	if failed != nil && len(visits) > 1 {
@@ -281,7 +281,7 @@ func (f *raising) erase(of *step.Claim) (*step.Commit, error) {
 		return nil, err
 	}
 	if f.err == nil {
-		return nil, outcomeFault("error", errors.New("nil"))
+		return nil, outcomeFault("error", errors.New("nil: Raise needs the error of the instance"))
 	}
 	return nil, f.err
 }

@@ -80,9 +80,9 @@ func TestWhatABatchReturnsCountsForEachInstanceAlone(t *testing.T) {
 			out := doneEach(vs)
 			out[0] = nil
 			return out[:2], nil
-		}, []string{"outcome: outcomes[0]: none, without an error", `"2"`, "outcome: outcomes[2]: none, without an error"}},
+		}, []string{"outcome: outcomes[0]: nil, without an error: return an outcome for each visit, or an error", `"2"`, "outcome: outcomes[2]: nil, without an error: return an outcome for each visit, or an error"}},
 		"none": {func(context.Context, cartVisits) ([]fsm.Outcome, error) { return nil, nil },
-			[]string{"outcome: outcomes[0]: none", "outcome: outcomes[1]: none", "outcome: outcomes[2]: none"}},
+			[]string{"outcome: outcomes[0]: nil", "outcome: outcomes[1]: nil", "outcome: outcomes[2]: nil"}},
 		"one too many": {func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) {
 			return append(doneEach(vs), vs[0].Done("again")), nil
 		}, []string{"outcomes[3]: 4 outcomes for 3 visits", "outcomes[3]", "outcomes[3]"}},
@@ -93,12 +93,12 @@ func TestWhatABatchReturnsCountsForEachInstanceAlone(t *testing.T) {
 			out := doneEach(vs)
 			out[0], out[2] = out[2], out[0]
 			return out, nil
-		}, []string{"outcome: outcomes[0]: of another visit", `"2"`, "outcome: outcomes[2]: of another visit"}},
+		}, []string{"outcome: outcomes[0]: made by another visit: return an outcome that a method of this visit has made", `"2"`, "outcome: outcomes[2]: made by another visit: return an outcome that a method of this visit has made"}},
 		"a nil of an outcome's type": {func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) {
 			out := doneEach(vs)
 			out[1] = (*fsm.NextOutcome)(nil)
 			return out, nil
-		}, []string{`"1"`, "outcome: outcomes[1]: nil, without an error", `"3"`}},
+		}, []string{`"1"`, "outcome: outcomes[1]: nil, without an error: return one of the two", `"3"`}},
 		"a fault of one": {func(_ context.Context, vs cartVisits) ([]fsm.Outcome, error) {
 			out := doneEach(vs)
 			out[1] = vs[1].Next("nowhere", cart{})

@@ -26,7 +26,7 @@ const (
 
 func checkName(name string) error {
 	if name == "" {
-		return errors.New("empty")
+		return fmt.Errorf("empty, want 1 to %d bytes", MaxNameBytes)
 	}
 	return checkText(name, MaxNameBytes)
 }
@@ -49,11 +49,11 @@ func encodeLabels(labels map[string]string) (json.RawMessage, error) {
 		return nil, nil
 	}
 	if len(labels) > MaxLabels {
-		return nil, fmt.Errorf("%d of them, at most %d", len(labels), MaxLabels)
+		return nil, fmt.Errorf("%d labels, at most %d", len(labels), MaxLabels)
 	}
 	for name, value := range labels {
 		if name == "" {
-			return nil, errors.New("one has an empty name")
+			return nil, fmt.Errorf("a label has an empty name, want 1 to %d bytes", MaxLabelNameBytes)
 		}
 		if err := checkText(name, MaxLabelNameBytes); err != nil {
 			return nil, fmt.Errorf("name %.80q: %w", name, err)

@@ -113,9 +113,9 @@ func (j *ChildrenOutcome) checkStream() error {
 	case j.most < 1 || j.most > math.MaxInt32:
 		return outcomeFault("stream", fmt.Errorf("%d, at least 1 and at most %d", j.most, math.MaxInt32))
 	case j.again && j.exec.claim.Round > 0:
-		return fault("the children were not scheduled as a stream")
+		return fault("the children were not scheduled as a stream: give ScheduleChildren the Stream")
 	case j.nodes != nil:
-		return fault("a graph is no stream")
+		return fault("a graph is no stream: use Stream with ScheduleChildren")
 	case j.many:
 		return fault("both Quorum and Stream")
 	case j.race:
@@ -155,7 +155,7 @@ func (j *ChildrenOutcome) policy() (*step.Join, error) {
 	case known && j.quorum > n:
 		return nil, outcomeFault("quorum", fmt.Errorf("%d, at most the number of children, %d", j.quorum, n))
 	case j.race && j.fast:
-		return nil, outcomeFault("race", errors.New("both FailFast and Race"))
+		return nil, outcomeFault("race", errors.New("both FailFast and Race: use one, since Race goes on at the first failure, too"))
 	}
 	if j.race {
 		out.Ended = 1

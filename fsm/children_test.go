@@ -100,7 +100,7 @@ func TestRejoin(t *testing.T) {
 		"not looked":       {nil, func(v *cartVisit) *fsm.ChildrenOutcome { return rejoin(v).Quorum(9) }, &step.Join{Done: 9}, ""},
 		"too many":         {children, func(v *cartVisit) *fsm.ChildrenOutcome { return rejoin(v).Quorum(3) }, nil, "quorum: 3, at most the number of children that are left, 2"},
 		"none to be done":  {children, func(v *cartVisit) *fsm.ChildrenOutcome { return rejoin(v).Quorum(0) }, nil, "quorum: 0, at least 1"},
-		"nothing to await": {children, func(v *cartVisit) *fsm.ChildrenOutcome { return rejoin(v).Or() }, nil, "signals: none: at least one is needed"},
+		"nothing to await": {children, func(v *cartVisit) *fsm.ChildrenOutcome { return rejoin(v).Or() }, nil, "signals: none: name at least one signal"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

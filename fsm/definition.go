@@ -239,12 +239,12 @@ func (d *Defined[S, R]) faults() []error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if names[name] > 1 {
-			add(stepField(name, ""), fmt.Errorf("defined %d times", names[name]))
+			add(stepField(name, ""), fmt.Errorf("defined %d times: give each step another name", names[name]))
 		}
 	}
 	switch {
 	case len(d.steps) == 0:
-		add("steps", errors.New("none"))
+		add("steps", errors.New("none: give Define at least the initial step"))
 	case names[d.declared.initial] == 0:
 		add("steps", fmt.Errorf("no step %.80q, the initial one: define it, or declare another with fsm.Initial", d.declared.initial))
 	}
@@ -255,7 +255,7 @@ func (d *Defined[S, R]) faults() []error {
 		s.faults(func(field string, err error) { add(stepField(s.name, field), err) })
 		for _, to := range s.to {
 			if names[to] == 0 {
-				add(stepField(s.name, ".to"), fmt.Errorf("no step %.80q", to))
+				add(stepField(s.name, ".to"), fmt.Errorf("the machine has no step %.80q", to))
 			}
 		}
 	}
@@ -287,7 +287,7 @@ func (d *Defined[S, R]) unlessFaults(defined func(step string) bool, add func(fi
 		return
 	}
 	if !defined(d.to) {
-		add("unless", fmt.Errorf("no step %.80q", d.to))
+		add("unless", fmt.Errorf("the machine has no step %.80q", d.to))
 	}
 	if _, err := signalNames(d.signals, step.DefaultAwaitNames); err != nil {
 		if bad, ok := errors.AsType[*OutcomeError](err); ok {

@@ -1,5 +1,38 @@
-// Package fsm declares durable machines and signals and defines their steps. It does no I/O and
-// imports only internal/step.
+// Package fsm declares durable machines and signals and defines their steps:
+//
+//	var (
+//		Invoice = fsm.Declare[Bill, int64]("invoice") // the stored name, state and result
+//		Paid    = fsm.DeclareSignal[int64]("paid")
+//	)
+//
+//	var machine = Invoice.Define(
+//		fsm.Step("start", send).To("settle"),
+//		fsm.Step("settle", settle).To("start"),
+//	).Retry(fsm.RetryPolicy{MaxAttempts: 8})
+//
+//	func send(ctx context.Context, v *fsm.Visit[Bill, int64]) (fsm.Outcome, error) {
+//		if err := mail(ctx, v.State, v.IdempotencyKey("mail")); err != nil {
+//			return nil, err // the step runs again, by the retry policy
+//		}
+//		return v.Await("settle", v.State, Paid).Timeout(14 * 24 * time.Hour), nil
+//	}
+//
+//	func settle(_ context.Context, v *fsm.Visit[Bill, int64]) (fsm.Outcome, error) {
+//		cents, paid, err := Paid.First(v)
+//		if err != nil {
+//			return nil, err
+//		}
+//		if !paid {
+//			return v.Next("start", v.State), nil
+//		}
+//		return v.Done(cents), nil
+//	}
+//
+// Most programs need these names: [Declare], [Machine.Define], [Machine.Job], [Step],
+// [DeclareSignal], [RetryPolicy]; in a step [Visit.Next], [Visit.Await], [Visit.Done],
+// [Visit.Fail], [Visit.Again], [Visit.ScheduleChildren] and [Signal.First]; beside package engine
+// [Machine.New], [Spec.Key], [Signal.With], [Message.DedupKey], [Key], [ID], [Machine.Get] and
+// [Machine.Wait]; in a test [Check].
 //
 // A [Machine] is declared once, at package level. The declaration suffices to insert, spawn,
 // address and wait for instances. [Machine.Define] or [Machine.Job] defines the behaviour apart
@@ -12,6 +45,8 @@
 // machine's handler like any error of the step. Nothing here panics for a user's mistake:
 // engine.New reports the faults of declarations and definitions; the verb that uses a [Spec] or a
 // [Message] reports its fault.
+//
+// The package does no I/O, and imports only internal/step.
 //
 // Comments cite docs/hazards.md by row, as T1 to T99, and docs/specification.md by section, as spec
 // §1.

@@ -58,7 +58,12 @@ type OutcomeError struct {
 	Err   error
 }
 
-func (e *OutcomeError) Error() string { return fmt.Sprintf("outcome: %s: %v", e.Field, e.Err) }
+func (e *OutcomeError) Error() string {
+	if e.Field == "outcome" {
+		return fmt.Sprintf("outcome: %v", e.Err)
+	}
+	return fmt.Sprintf("outcome: %s: %v", e.Field, e.Err)
+}
 
 // Unwrap returns the fault.
 func (e *OutcomeError) Unwrap() error { return e.Err }
@@ -80,7 +85,7 @@ type MessageError struct {
 	Err   error
 }
 
-func (e *MessageError) Error() string { return fmt.Sprintf("message: %s: %v", e.Field, e.Err) }
+func (e *MessageError) Error() string { return fmt.Sprintf("signal: %s: %v", e.Field, e.Err) }
 
 // Unwrap returns the fault.
 func (e *MessageError) Unwrap() error { return e.Err }

@@ -309,7 +309,7 @@ func ExampleDefinitionError() {
 	// Output:
 	// steps: no step "start", the initial one: define it, or declare another with fsm.Initial
 	// steps["begin"].timeout: -1s is negative
-	// steps["begin"].to: no step "shp"
+	// steps["begin"].to: the machine has no step "shp"
 }
 
 // The options of an instance are methods of its spec, which return copies.
@@ -360,7 +360,7 @@ func ExampleSpec_OnConflict() {
 	fmt.Println(err)
 	// Output:
 	// <nil>
-	// spec: conflict: a policy without a correlation key: nothing can occupy it
+	// spec: conflict: set without a correlation key, whose conflict it decides: give the spec a Key
 }
 
 // Each named effect has its own key, the same whenever the visit runs again.

@@ -142,7 +142,7 @@ func TestErrorTexts(t *testing.T) {
 		`machine "m" version 2: name: broken`: &fsm.DefinitionError{Machine: "m", Version: 2, Field: "name", Err: errBroken},
 		"outcome: delay: broken":              &fsm.OutcomeError{Field: "delay", Err: errBroken},
 		"spec: key: broken":                   &fsm.SpecError{Field: "key", Err: errBroken},
-		"message: payload: broken":            &fsm.MessageError{Field: "payload", Err: errBroken},
+		"signal: payload: broken":             &fsm.MessageError{Field: "payload", Err: errBroken},
 		"decode state: broken":                &fsm.DecodeError{Field: "state", Err: errBroken},
 	} {
 		require.EqualError(t, err, want)

@@ -38,9 +38,9 @@ func Migrate[S1, R1, S2, R2 any](from Machine[S1, R1], to Machine[S2, R2], conve
 		SameResult: reflect.TypeFor[R1]() == reflect.TypeFor[R2]()}
 	switch {
 	case from.d.name != to.d.name:
-		m.Fault = fmt.Errorf("machine %.80q, which is another than %.80q", from.d.name, to.d.name)
+		m.Fault = fmt.Errorf("it leads from machine %.80q to machine %.80q: a migration stays within one", from.d.name, to.d.name)
 	case from.d.version >= to.d.version:
-		m.Fault = fmt.Errorf("to version %d, want a newer one", to.d.version)
+		m.Fault = fmt.Errorf("it leads to version %d, want a newer one", to.d.version)
 	case convert == nil:
 		m.Fault = errors.New("nil function")
 	}
@@ -92,7 +92,7 @@ func (d *Defined[S, R]) fromFaults(has func(step string) bool, add func(field st
 	for i, one := range d.from {
 		m := one.m
 		if m == nil {
-			add(fmt.Sprintf("from[%d]", i), errors.New("a Migration that Migrate has not made"))
+			add(fmt.Sprintf("from[%d]", i), errors.New("the zero Migration: make it by fsm.Migrate"))
 			continue
 		}
 		field := fmt.Sprintf("from[version %d]", m.From)
@@ -101,7 +101,7 @@ func (d *Defined[S, R]) fromFaults(has func(step string) bool, add func(field st
 			continue
 		}
 		if m.Machine != d.declared.name {
-			add(field, fmt.Errorf("of machine %.80q", m.Machine))
+			add(field, fmt.Errorf("it is a migration of machine %.80q", m.Machine))
 		}
 		if ways[m.From] > 1 {
 			add(field, fmt.Errorf("%d migrations from it, want one", ways[m.From]))

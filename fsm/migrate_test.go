@@ -61,10 +61,10 @@ func TestMigrationFaults(t *testing.T) {
 	}{
 		"to a lower version":         {two(fsm.Migrate(billV2, billV1, back, nil)), "from[version 2]", "to version 1, want a newer one"},
 		"to the same version":        {two(fsm.Migrate(billV2, billV2, same, nil)), "from[version 2]", "to version 2, want a newer one"},
-		"of another name":            {two(fsm.Migrate(other, billV2, inEuros, nil)), "from[version 1]", `machine "other", which is another than "bill"`},
+		"of another name":            {two(fsm.Migrate(other, billV2, inEuros, nil)), "from[version 1]", `it leads from machine "other" to machine "bill"`},
 		"of another machine":         {two(fsm.Migrate(other, otherV2, inEuros, nil)), "from[version 1]", `of machine "other"`},
 		"no function":                {two(fsm.Migrate[cents, string](billV1, billV2, nil, nil)), "from[version 1]", "nil function"},
-		"zero":                       {two(fsm.Migration{}), "from[0]", "that Migrate has not made"},
+		"zero":                       {two(fsm.Migration{}), "from[0]", "the zero Migration"},
 		"to an unknown step":         {two(fsm.Migrate(billV1, billV2, inEuros, fsm.StepNames{"start": "end"})), "from[version 1].steps", `no step "end", to which "start" leads`},
 		"from a step without a name": {two(fsm.Migrate(billV1, billV2, inEuros, fsm.StepNames{"": "start"})), "from[version 1].steps", "empty"},
 		"two ways": {three(twoThree, oneTwo, fsm.Migrate(billV1, billV3, func(cents) (text, error) { return text{}, nil }, nil)),

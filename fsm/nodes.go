@@ -118,7 +118,7 @@ func (j *ChildrenOutcome) graph() (*step.Graph, error) {
 			return nil, outcomeFault(fmt.Sprintf("nodes[%d].name", i), err)
 		}
 		if other, taken := index[n.name]; taken {
-			return nil, outcomeFault(fmt.Sprintf("nodes[%d].name", i), fmt.Errorf("%.80q, as nodes[%d]", n.name, other))
+			return nil, outcomeFault(fmt.Sprintf("nodes[%d].name", i), fmt.Errorf("%.80q is the name of nodes[%d]: give each node another", n.name, other))
 		}
 		g.Nodes[i], index[n.name] = n.name, i
 	}
@@ -151,7 +151,7 @@ func connect(g *step.Graph, nodes []GraphNode, field string, most int, find func
 			case !known:
 				return outcomeFault(at, fmt.Errorf("node %.80q is not in the graph", e.from))
 			case seen[[2]int{edge.From, edge.To}]:
-				return outcomeFault(at, fmt.Errorf("node %.80q twice", e.from))
+				return outcomeFault(at, fmt.Errorf("it names node %.80q twice: once is enough", e.from))
 			case len(g.Edges) == most:
 				return outcomeFault(at, fmt.Errorf("over %d edges in the graph", most))
 			}
@@ -188,7 +188,7 @@ func quorums(g *step.Graph, nodes []GraphNode, what string) error {
 		field := fmt.Sprintf("%s[%d].after_any", what, i)
 		switch {
 		case n.twice:
-			return outcomeFault(field, errors.New("called twice"))
+			return outcomeFault(field, errors.New("called twice: one call takes all names"))
 		case n.quorum < 1:
 			return outcomeFault(field, fmt.Errorf("%d, at least 1", n.quorum))
 		case n.quorum > of:

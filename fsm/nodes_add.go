@@ -46,7 +46,7 @@ func (x *execution) additions(nodes []GraphNode) (*step.Additions, error) {
 	limits := x.env.Limits
 	switch {
 	case x.claim.Node == "":
-		return nil, outcomeFault("add", errors.New("the instance is no node of a graph"))
+		return nil, outcomeFault("add", errors.New("the instance is no node of a graph, and only a node adds nodes: use ScheduleGraph"))
 	case len(nodes) > limits.Children:
 		return nil, outcomeFault("add", fmt.Errorf("%d, at most %d", len(nodes), limits.Children))
 	}
@@ -58,10 +58,10 @@ func (x *execution) additions(nodes []GraphNode) (*step.Additions, error) {
 			return nil, outcomeFault(field, err)
 		}
 		if other, taken := index[n.name]; taken {
-			return nil, outcomeFault(field, fmt.Errorf("%.80q, as add[%d]", n.name, other))
+			return nil, outcomeFault(field, fmt.Errorf("%.80q is the name of add[%d]: give each node another", n.name, other))
 		}
 		if n.name == x.claim.Node {
-			return nil, outcomeFault(field, fmt.Errorf("%.80q, as the node that adds it", n.name))
+			return nil, outcomeFault(field, fmt.Errorf("%.80q is the name of the node that adds it: give each node another", n.name))
 		}
 		index[n.name] = i
 		out.Graph.Nodes = append(out.Graph.Nodes, n.name)
@@ -105,4 +105,4 @@ func (x *execution) additions(nodes []GraphNode) (*step.Additions, error) {
 	return out, nil
 }
 
-var errNodeKey = errors.New("a node has a name, and no correlation key: where another instance had it, the node would be missing")
+var errNodeKey = errors.New("a node has a name and no correlation key: if another instance held the key, the node would be missing")

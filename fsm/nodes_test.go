@@ -61,11 +61,11 @@ func TestFaultsOfGraphs(t *testing.T) {
 		nodes []fsm.GraphNode
 		want  string
 	}{
-		"no name":       {[]fsm.GraphNode{nodeOf("a"), nodeOf("")}, "outcome: nodes[1].name: empty"},
+		"no name":       {[]fsm.GraphNode{nodeOf("a"), nodeOf("")}, "outcome: nodes[1].name: empty, want 1 to 512 bytes"},
 		"long name":     {[]fsm.GraphNode{nodeOf(strings.Repeat("a", 513))}, "outcome: nodes[0].name: 513 bytes, at most 512"},
-		"same name":     {[]fsm.GraphNode{nodeOf("a"), nodeOf("b"), nodeOf("a")}, `outcome: nodes[2].name: "a", as nodes[0]`},
+		"same name":     {[]fsm.GraphNode{nodeOf("a"), nodeOf("b"), nodeOf("a")}, `outcome: nodes[2].name: "a" is the name of nodes[0]: give each node another`},
 		"unknown":       {[]fsm.GraphNode{nodeOf("a").After("b")}, `outcome: nodes[0].after: node "b" is not in the graph`},
-		"twice":         {[]fsm.GraphNode{nodeOf("a"), nodeOf("b").After("a").AfterEnd("a")}, `outcome: nodes[1].after: node "a" twice`},
+		"twice":         {[]fsm.GraphNode{nodeOf("a"), nodeOf("b").After("a").AfterEnd("a")}, `outcome: nodes[1].after: it names node "a" twice`},
 		"none of any":   {[]fsm.GraphNode{nodeOf("a"), nodeOf("b").AfterAny(0, "a")}, "outcome: nodes[1].after_any: 0, at least 1"},
 		"more than any": {[]fsm.GraphNode{nodeOf("a"), nodeOf("b").After("a").AfterAny(2, "a")}, "outcome: nodes[1].after_any: 2, at most the number of names, 1"},
 		"two quorums":   {[]fsm.GraphNode{nodeOf("a"), nodeOf("b").AfterAny(1, "a").AfterAny(1, "a")}, "outcome: nodes[1].after_any: called twice"},
@@ -76,9 +76,9 @@ func TestFaultsOfGraphs(t *testing.T) {
 		"cycle":         {[]fsm.GraphNode{nodeOf("x"), nodeOf("a").After("c", "x"), nodeOf("b").After("a"), nodeOf("c").AfterEnd("b")}, "outcome: nodes: cycle: a → b → c → a"},
 		"behind it":     {[]fsm.GraphNode{nodeOf("z").After("b"), nodeOf("a").After("b"), nodeOf("b").After("a")}, "outcome: nodes: cycle: b → a → b"},
 		"long cycle":    {long, "→ (11 more) →"},
-		"with a key":    {[]fsm.GraphNode{fsm.Node("a", cartMachine.New(cart{}).Key("k"))}, "outcome: nodes[0].key: a node has a name, and no correlation key"},
+		"with a key":    {[]fsm.GraphNode{fsm.Node("a", cartMachine.New(cart{}).Key("k"))}, "outcome: nodes[0].key: a node has a name and no correlation key"},
 		"bad spec":      {[]fsm.GraphNode{fsm.Node("a", cartMachine.New(cart{}).Queue(""))}, "outcome: nodes[0].queue"},
-		"no spec":       {[]fsm.GraphNode{{}}, "outcome: nodes[0].name: empty"},
+		"no spec":       {[]fsm.GraphNode{{}}, "outcome: nodes[0].name: empty, want 1 to 512 bytes"},
 		"many edges":    {crowd, "over 400 edges in the graph"},
 		"too many":      {make([]fsm.GraphNode, 41), "outcome: nodes: 41, at most 40"},
 		"quorum of all": {nil, "outcome: quorum: 1, at most the number of children, 0"},
@@ -170,17 +170,17 @@ func added(t *testing.T, node string, nodes ...fsm.GraphNode) (*step.Commit, err
 func TestFaultsOfAdditions(t *testing.T) {
 	t.Parallel()
 	for want, nodes := range map[string][]fsm.GraphNode{
-		"outcome: add[1].name: empty":                  {nodeOf("a"), nodeOf("")},
-		`outcome: add[1].name: "a", as add[0]`:         {nodeOf("a"), nodeOf("a")},
-		`outcome: add[0].name: "own", as the node`:     {nodeOf("own")},
-		`outcome: add[0].before: node "own" has begun`: {nodeOf("a").Before("own")},
-		`outcome: add[0].after: node "b" twice`:        {nodeOf("a").After("b").AfterEnd("b")},
-		`outcome: add[0].before: node "b" twice`:       {nodeOf("a").Before("b").BeforeEnd("b")},
-		`outcome: add: cycle: a → b → a`:               {nodeOf("a").After("b").Before("b")},
-		"outcome: add[0].after_any: 2, at most the":    {nodeOf("a").AfterAny(2, "b")},
-		"outcome: add[0].queue":                        {fsm.Node("a", cartMachine.New(cart{}).Queue(""))},
-		"outcome: add[0].key: a node has a name":       {fsm.Node("a", cartMachine.New(cart{}).Key("k"))},
-		"outcome: add: 41, at most 40":                 make([]fsm.GraphNode, 41),
+		"outcome: add[1].name: empty, want 1 to 512 bytes":    {nodeOf("a"), nodeOf("")},
+		`outcome: add[1].name: "a" is the name of add[0]`:     {nodeOf("a"), nodeOf("a")},
+		`outcome: add[0].name: "own" is the name of the node`: {nodeOf("own")},
+		`outcome: add[0].before: node "own" has begun`:        {nodeOf("a").Before("own")},
+		`outcome: add[0].after: it names node "b" twice`:               {nodeOf("a").After("b").AfterEnd("b")},
+		`outcome: add[0].before: it names node "b" twice`:              {nodeOf("a").Before("b").BeforeEnd("b")},
+		`outcome: add: cycle: a → b → a`:                      {nodeOf("a").After("b").Before("b")},
+		"outcome: add[0].after_any: 2, at most the":           {nodeOf("a").AfterAny(2, "b")},
+		"outcome: add[0].queue":                               {fsm.Node("a", cartMachine.New(cart{}).Queue(""))},
+		"outcome: add[0].key: a node has a name":              {fsm.Node("a", cartMachine.New(cart{}).Key("k"))},
+		"outcome: add: 41, at most 40":                        make([]fsm.GraphNode, 41),
 	} {
 		_, err := added(t, "own", nodes...)
 		require.ErrorContains(t, err, want)

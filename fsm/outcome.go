@@ -144,7 +144,7 @@ func (t *NextOutcome) erase(of *step.Claim) (*step.Commit, error) {
 	}
 	c := &step.Commit{Kind: step.Next, Step: t.to, State: state, Delay: t.delay}
 	if t.after && t.when {
-		return nil, outcomeFault("at", errors.New("both After and At"))
+		return nil, outcomeFault("at", errors.New("both After and At: use one"))
 	}
 	if err := checkDelay(t.delay); err != nil {
 		return nil, outcomeFault("delay", err)
@@ -219,7 +219,7 @@ type bound struct {
 // check returns the timeout, or the time; both are zero if there is no bound.
 func (b *bound) check() (time.Duration, time.Time, error) {
 	if b.limited && b.fixed {
-		return 0, time.Time{}, outcomeFault("until", errors.New("both Timeout and Until"))
+		return 0, time.Time{}, outcomeFault("until", errors.New("both Timeout and Until: use one"))
 	}
 	if b.limited {
 		if err := checkDelay(b.timeout); err != nil {
@@ -265,7 +265,7 @@ func signalNames(signals []AnySignal, limit int) ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, outcomeFault("signals", errors.New("none: at least one is needed"))
+		return nil, outcomeFault("signals", errors.New("none: name at least one signal"))
 	}
 	if len(names) > limit {
 		return nil, outcomeFault("signals", fmt.Errorf("%d names, at most %d", len(names), limit))
@@ -335,13 +335,15 @@ func failure(why Failure, err error) *step.Commit {
 
 func outcomeFault(field string, err error) error { return &OutcomeError{Field: field, Err: err} }
 
-func errNilOutcome() error { return outcomeFault("outcome", errors.New("nil, without an error")) }
+func errNilOutcome() error {
+	return outcomeFault("outcome", errors.New("nil, without an error: return one of the two"))
+}
 
 // owns refuses the outcome of another execution: a step may have kept a visit from an earlier one,
 // and the compiler cannot tell two machines apart whose types are equal.
 func (x *execution) owns(of *step.Claim) error {
 	if x == nil || of == nil || x.claim != of {
-		return outcomeFault("outcome", errors.New("of another visit"))
+		return outcomeFault("outcome", errors.New("made by another visit: return an outcome that a method of this visit has made"))
 	}
 	return nil
 }
@@ -378,7 +380,7 @@ func (x *execution) leads(of *step.Claim, to string) error {
 		return err
 	}
 	if from := x.machine.Steps[of.Step]; from.To != nil && !slices.Contains(from.To, to) {
-		return outcomeFault("step", fmt.Errorf("step %q may lead to %q only, not to %q", of.Step, from.To, to))
+		return outcomeFault("step", fmt.Errorf("step %q may lead to %q only, not to %q: add it to the step's To", of.Step, from.To, to))
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (e *EndOutcome[S]) erase(of *step.Claim) (*step.Commit, error) {
 	var c *step.Commit
 	if e.failed {
 		if e.reason == nil {
-			return nil, outcomeFault("reason", errors.New("nil"))
+			return nil, outcomeFault("reason", errors.New("nil: Fail needs the error that says why"))
 		}
 		c = failure(FailureDecided, e.reason)
 	} else {
@@ -73,7 +73,7 @@ func (e *EndOutcome[S]) erase(of *step.Claim) (*step.Commit, error) {
 		return nil, err
 	}
 	if c.Unless != nil && len(e.added) > 0 {
-		return nil, outcomeFault("add", errors.New("both Unless and Add: Discard says that this end drops the signals that wait"))
+		return nil, outcomeFault("add", errors.New("both Unless and Add: use one; with Discard this end drops the signals in the inbox"))
 	}
 	if c.Add, err = e.exec.additions(e.added); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (e *EndOutcome[S]) alternative(of *step.Claim) (*step.Unless, error) {
 	var out step.Unless
 	switch whole := e.exec.machine.Unless; {
 	case e.unless && e.discard:
-		return nil, outcomeFault("discard", errors.New("both Unless and Discard"))
+		return nil, outcomeFault("discard", errors.New("both Unless and Discard: use one"))
 	case e.unless:
 		if err := e.exec.has(of, e.to); err != nil {
 			return nil, err
@@ -98,7 +98,7 @@ func (e *EndOutcome[S]) alternative(of *step.Claim) (*step.Unless, error) {
 	case whole != nil && !e.failed && !e.discard:
 		out.Names, out.Step = whole.Names, whole.Step
 	case e.with:
-		return nil, outcomeFault("state", errors.New("set by With, without Unless"))
+		return nil, outcomeFault("state", errors.New("set by With, which needs Unless: the state is for the step that Unless names"))
 	default:
 		return nil, nil
 	}

@@ -156,7 +156,7 @@ func TestOutcomeFaults(t *testing.T) {
 		"unless unknown":           {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("ned", paid) }, "step", `no step "ned"`},
 		"unless nothing":           {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("end") }, "signals", "none"},
 		"unless many":              {func(v *cartVisit) fsm.Outcome { return v.Fail(errBroken).Unless("end", names...) }, "signals", "1001 names, at most 1000"},
-		"with, always ending":      {func(v *cartVisit) fsm.Outcome { return v.Done("x").With(cart{}) }, "state", "without Unless"},
+		"with, always ending":      {func(v *cartVisit) fsm.Outcome { return v.Done("x").With(cart{}) }, "state", "set by With, which needs Unless"},
 		"await nothing":            {await(), "signals", "none"},
 		"await nil":                {await(paid, nil), "signals[1]", "nil"},
 		"await empty":              {await(paid, fsm.DeclareSignal[int]("")), "signals[1]", "empty"},
@@ -346,9 +346,9 @@ func TestUnlessOfAMachine(t *testing.T) {
 	}
 	require.NoError(t, fsm.Check(cartMachine.Define(fsm.Step("start", finish).To(), late.To()).Unless("late", paid)), "the step is no island")
 	for says, d := range map[string]fsm.Definition{
-		`unless: no step "ned"`:    cartMachine.Define(fsm.Step("start", finish)).Unless("ned", paid), //gendurable:ignore steps the fault is what this tests
-		"unless.signals: none":     cartMachine.Define(fsm.Step("start", finish)).Unless("start"),
-		"unless.signals[1]: empty": cartMachine.Define(fsm.Step("start", finish)).Unless("start", paid, fsm.DeclareSignal[int]("")),
+		`unless: the machine has no step "ned"`: cartMachine.Define(fsm.Step("start", finish)).Unless("ned", paid), //gendurable:ignore steps the fault is what this tests
+		"unless.signals: none":                  cartMachine.Define(fsm.Step("start", finish)).Unless("start"),
+		"unless.signals[1]: empty":              cartMachine.Define(fsm.Step("start", finish)).Unless("start", paid, fsm.DeclareSignal[int]("")),
 	} {
 		require.ErrorContains(t, fsm.Check(d), says)
 	}

@@ -77,7 +77,7 @@ func (s Spec) checkRetention() (field string, err error) {
 		return "retain." + field, err
 	}
 	if s.o.Retain.Done == RetainNone && s.hasKey && (s.o.Scope == ScopeLiveOrDone || s.o.Scope == ScopeAll) {
-		return "retain.done", errors.New("RetainNone, though the scope keeps the key when the instance is done")
+		return "retain.done", errors.New("RetainNone, but the scope keeps the key after the end: use another scope, or a retention")
 	}
 	return "", nil
 }

@@ -81,7 +81,7 @@ func (p RetryPolicy) commit(attempt int, state json.RawMessage, err error) (*ste
 		return nil, outcomeFault("policy."+field, fault)
 	}
 	if err == nil {
-		return nil, outcomeFault("error", errors.New("nil"))
+		return nil, outcomeFault("error", errors.New("nil: RetryBy needs the error that the step met"))
 	}
 	_, shared := errors.AsType[*BatchError](err)
 	if _, ok := errors.AsType[*permanentError](err); (ok || isProgramFault(err)) && !shared {

@@ -242,11 +242,11 @@ func (s Spec) check() (at time.Time, err error) {
 	case s.keyed != nil:
 		return at, specFault("key", s.keyed)
 	case s.o.Scope > ScopeNone:
-		return at, specFault("scope", fmt.Errorf("%d is none of the five", s.o.Scope))
+		return at, specFault("scope", fmt.Errorf("%d is no scope: use one from ScopeLive to ScopeNone", s.o.Scope))
 	case s.o.Priority < math.MinInt16 || s.o.Priority > math.MaxInt16:
 		return at, specFault("priority", fmt.Errorf("%d, want %d to %d", s.o.Priority, math.MinInt16, math.MaxInt16))
 	case s.after && s.when:
-		return at, specFault("at", errors.New("both After and At"))
+		return at, specFault("at", errors.New("both After and At: use one"))
 	}
 	if err := checkDelay(s.o.Delay); err != nil {
 		return at, specFault("delay", err)

@@ -93,12 +93,12 @@ func (s Spec) window(w Window) Spec {
 func (s Spec) checkConflict() error {
 	switch {
 	case s.o.Conflict > ConflictNewest:
-		return fmt.Errorf("%d is none of the three", s.o.Conflict)
+		return fmt.Errorf("%d is no policy: use ConflictRefuse, or another constant of its type", s.o.Conflict)
 	case s.o.Conflict == ConflictRefuse:
 	case s.o.Key == "":
-		return errors.New("a policy without a correlation key: nothing can occupy it")
+		return errors.New("set without a correlation key, whose conflict it decides: give the spec a Key")
 	case s.o.Scope == ScopeNone:
-		return errors.New("a policy with ScopeNone: such a key is never occupied")
+		return errors.New("set with ScopeNone, with which no conflict arises: use another scope")
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (w Warning) Error() string {
 // codec that your engine.Config has, if it is another.
 func Check(d Definition, codec ...Codec) error {
 	if d == nil {
-		return errors.New("nil definition")
+		return errors.New("the definition is nil: want one that Define or Job returned")
 	}
 	m := d.erase()
 	errs := m.Faults

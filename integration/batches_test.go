@@ -221,7 +221,7 @@ func TestInstancesOfABatchGoTheirOwnWays(t *testing.T) {
 	allDone(t, reader, ids[:2]...)
 	require.Equal(t, fsm.FailureCancelled, ended(t, reader, id["cancelled"]).Failure)
 	require.Equal(t, 2, query[int](t, c.Pool, `SELECT count(*) FROM written`), "what its transaction undid was not written")
-	for k, text := range map[kind]string{"undone": "undone", "refused": "outcome: commit", "failed": "a failure of its own", "absent": ": none, without an error"} {
+	for k, text := range map[kind]string{"undone": "undone", "refused": "outcome: commit", "failed": "a failure of its own", "absent": ": nil, without an error"} {
 		attempts, err := reader.Errors(t.Context(), id[k])
 		require.NoError(t, err)
 		require.Len(t, attempts, 1, k)

@@ -1,4 +1,6 @@
-// Package migrate applies the migrations in process, by its [Migrator].
+// Package migrate applies the migrations in process:
+//
+//	done, err := (migrate.Migrator{Pool: pool}).Up(ctx)
 //
 // The Migrator and the Atlas CLI agree on everything that both touch: the directory and its
 // checksums, the revision table in its format, the lock, and how to go on after the other one was

@@ -81,7 +81,7 @@ func (s *Sender) repeat(ctx context.Context, to store.Address, m *step.Signal, s
 	for n := 1; ; n++ {
 		d, err := send(doubt)
 		if doubt && errors.Is(err, store.ErrNoTarget) {
-			return d, fmt.Errorf("%w: an attempt before got no answer, and now: %s", store.ErrUnknown, err) //nolint:errorlint // not an ErrNoTarget
+			return d, fmt.Errorf("%w: an earlier attempt got no answer, and this one failed: %s", store.ErrUnknown, err) //nolint:errorlint // not an ErrNoTarget
 		}
 		doubt = doubt || store.Unknown(err)
 		if err == nil || s.Once || !repeatable(err) {
@@ -139,7 +139,7 @@ func Resolve(t fsm.Target) (store.Address, error) {
 	case fsm.Key:
 		switch {
 		case t == "":
-			return store.Address{}, errors.New("the key is empty")
+			return store.Address{}, fmt.Errorf("the key is empty, want 1 to %d bytes", fsm.MaxNameBytes)
 		case len(t) > fsm.MaxNameBytes:
 			return store.Address{}, fmt.Errorf("the key has %d bytes, at most %d", len(t), fsm.MaxNameBytes)
 		case !utf8.ValidString(string(t)) || strings.ContainsRune(string(t), 0):

@@ -13,7 +13,7 @@ import (
 // Around surrounds a step: the host's middleware, engine.Middleware.Step.
 type Around = func(ctx context.Context, i fsm.Info, run func(context.Context) error) error
 
-var errSwallowed = errors.New("middleware returned no error where the step failed")
+var errSwallowed = errors.New("a step's middleware returned no error although the step failed: return the error that run returned")
 
 // surround runs a step within the middleware and everything else around it. The middleware's return
 // value decides: its error replaces an outcome. It cannot make an outcome if the step returned

@@ -85,7 +85,7 @@ func guard(run func() (*step.Commit, error)) (out *step.Commit, failed *failure)
 	case err != nil:
 		return nil, look(err)
 	case out == nil:
-		return nil, known(errors.New("neither an outcome nor an error"))
+		return nil, known(errors.New("the step returned neither an outcome nor an error: return one of the two"))
 	}
 	return out, nil
 }

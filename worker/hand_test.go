@@ -141,7 +141,7 @@ func TestAStepThatIsDeafDoesNotEndForAnother(t *testing.T) {
 		_, h := s.byHand()
 		err := s.take(h).Run(s.within(time.Minute))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, `step "s" of instance 1 does not heed`)
+		require.ErrorContains(t, err, `step "s" of instance 1 still runs`)
 		require.NoError(t, s.take(h).Run(t.Context()))
 		require.Equal(t, fsm.StatusDone, s.db.look(second.ID).status)
 		s.pass(10 * time.Minute)

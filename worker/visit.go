@@ -281,7 +281,7 @@ func (x *execution) repeat(t turn) {
 		x.rerun = min(x.rerun, rerunMost-1)
 	}
 	if x.rerun++; x.rerun > rerunMost {
-		x.fail(known(fmt.Errorf("met %d times in a row", x.rerun)).and(": ", t.failed))
+		x.fail(known(fmt.Errorf("met %d times in a row, so the step fails", x.rerun)).and(": ", t.failed))
 		return
 	}
 	x.trouble("finish a step's transaction, or give a step what it needs", t.failed.safe)

@@ -65,7 +65,7 @@ func (c *console) confirm(ctx context.Context, question string, yes bool) error 
 		return nil
 	}
 	if !c.interactive {
-		return &exitError{codeUnconfirmed, fmt.Errorf("%s Nobody is there to answer: confirm with --yes", question)}
+		return &exitError{codeUnconfirmed, fmt.Errorf("%s There is no terminal to answer at: confirm with --yes", question)}
 	}
 	fmt.Fprintf(c.errs, "%s [y/N] ", question)
 	answer := make(chan string, 1)

@@ -135,7 +135,7 @@ func rate(flag, text string, burst int) (r engine.Rate, err error) {
 		r.Per, err = time.ParseDuration(per)
 	}
 	if err != nil {
-		return r, fmt.Errorf("%s: %q is no rate; 10/s, 500/m and 100/12h are", flag, text)
+		return r, fmt.Errorf("%s: %q is no rate; want one like 10/s, 500/m or 100/12h", flag, text)
 	}
 	return r, nil
 }

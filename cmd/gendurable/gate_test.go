@@ -69,7 +69,7 @@ func TestKeysOfGates(t *testing.T) {
 	h.run("gate", "open", "each/acme").is(codeDone).says("was open already")
 	h.run("gate", "close", "other/acme").complains("no such gate")
 	h.run("gate", "weight", "each", "5").is(codeDone).says("5 turns")
-	h.run("gate", "weight", "each/zoo", "101").complains("from 1 to 100")
+	h.run("gate", "weight", "each/zoo", "101").complains("want 1 to 100")
 	h.run("gate", "set", "all", "1").is(codeDone)
 	h.run("gate", "close", "all/acme").complains("no label")
 }

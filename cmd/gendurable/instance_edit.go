@@ -21,11 +21,11 @@ type change struct {
 // check checks the values.
 func (c *change) check() error {
 	if c.State != "" && c.Patch != "" {
-		return errors.New("either --state or --patch")
+		return errors.New("--state and --patch exclude each other: give one")
 	}
 	for flag, text := range map[string]string{"--state": c.State, "--patch": c.Patch} {
 		if text != "" && !json.Valid([]byte(text)) {
-			return fmt.Errorf("%s: no JSON", flag)
+			return fmt.Errorf("%s: not JSON", flag)
 		}
 	}
 	if c.AtVisit < -1 {

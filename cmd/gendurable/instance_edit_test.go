@@ -35,8 +35,8 @@ func TestEditAndRewind(t *testing.T) {
 	h.run("audit", "--verb", "rewind").is(codeDone).says("rewind", `state: {"n": 8} → {"n": 9}`, `step: "ship" → "start"`)
 
 	h.run("instance", "edit", target).is(codeUsage).complains("--state or --patch")
-	h.run("instance", "edit", target, "--state", "{").is(codeUsage).complains("--state: no JSON")
-	h.run("instance", "edit", target, "--state", "1", "--patch", "1").is(codeUsage).complains("either --state or --patch")
+	h.run("instance", "edit", target, "--state", "{").is(codeUsage).complains("--state: not JSON")
+	h.run("instance", "edit", target, "--state", "1", "--patch", "1").is(codeUsage).complains("--state and --patch exclude each other")
 	h.run("instance", "rewind", target, "--to", "start", "--at-visit=-2").is(codeUsage).complains("at least 0")
 }
 

@@ -133,11 +133,11 @@ func (s *selection) Validate() error {
 	bulk := s.All || s.Filter.given()
 	switch {
 	case bulk && len(s.Targets) > 0:
-		return errors.New("either name the instances, or select them by a filter")
+		return errors.New("instances and a filter exclude each other: name the instances, or select them by a filter")
 	case !bulk && len(s.Targets) == 0:
 		return errors.New("which instances? Name them, give a filter, or --all")
 	case !bulk && s.DryRun:
-		return errors.New("--dry-run is of a filter; instance get shows one")
+		return errors.New("--dry-run needs a filter; gendurable instance get shows a single instance")
 	}
 	return s.Filter.check()
 }

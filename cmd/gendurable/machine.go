@@ -169,15 +169,15 @@ func (c *machineGraph) Run(ctx context.Context, a *app, db *database) error {
 	if all.Counted == nil && (len(out.Versions) == 0 || c.Version > 0 && !slices.Contains(out.Versions, c.Version)) {
 		var why strings.Builder
 		c.write(&why, nil)
-		return &exitError{codeTimeout, errors.New(cmp.Or(strings.TrimSpace(why.String()), "no program has stored it, and --count 0 does not look for instances"))}
+		return &exitError{codeTimeout, errors.New(cmp.Or(strings.TrimSpace(why.String()), "no worker has registered the machine yet: start one; --count 0 does not look for instances"))}
 	}
 	switch {
 	case len(out.Versions) == 0:
-		return &exitError{codeNotFound, fmt.Errorf("no instance is of machine %q, and no program has stored it", c.Machine)}
+		return &exitError{codeNotFound, fmt.Errorf("no worker has registered a machine %q, and no instance of it exists; gendurable machine list has the names", c.Machine)}
 	case c.Version == 0:
 		out.Version = out.Versions[len(out.Versions)-1]
 	case !slices.Contains(out.Versions, c.Version):
-		return &exitError{codeNotFound, fmt.Errorf("no instance is of version %d of machine %q, and no program has stored it; known: %v",
+		return &exitError{codeNotFound, fmt.Errorf("no worker has registered version %d of machine %q, and no instance of it exists; known: %v",
 			c.Version, c.Machine, out.Versions)}
 	}
 	out.draw(all)

@@ -12,7 +12,7 @@ import (
 func TestMachineGraph(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	h.run("machine", "graph", "order").is(codeNotFound).complains("no instance is of machine \"order\"")
+	h.run("machine", "graph", "order").is(codeNotFound).complains("no worker has registered a machine \"order\"")
 	h.exec(`INSERT INTO gendurable.gen_durable (fsm, fsm_version, step, queue) VALUES
 		('order', 2, 'start', 'a'), ('order', 2, 'start', 'b'), ('order', 2, 'sh"ip', 'a'), ('order', 10, 'other', 'a'), ('orders', 2, 'none', 'a')`)
 	h.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'error', finished_at = now() WHERE step = 'start' AND queue = 'b'`)

@@ -124,8 +124,8 @@ func (b *tab) elsewhere(site string) (asked func() []string) {
 	}
 }
 
-// The site of the documentation has no dead link, fits a telephone, asks no other host, finds words,
-// draws its drawings and has a dark form.
+// The site of the documentation has no dead link, fits a telephone, asks no other host, finds
+// words, draws its drawings and has a dark form.
 func TestTheSite(t *testing.T) {
 	folder := site(t)
 	pages := htmlOf(t, folder)

@@ -116,10 +116,10 @@ var (
 	ErrNode = fmt.Errorf("it is a node of a graph, which does not run by itself: %w", ErrUseRestart)
 	// ErrRoot refuses the Retry of an instance at a join of nodes that have failed: it would find them
 	// so again.
-	ErrRoot = fmt.Errorf("it joins nodes of a graph that have failed, and would find them so again: %w", ErrUseRestart)
+	ErrRoot = fmt.Errorf("it joins nodes of a graph that have failed, and a retry would find them failed again: %w", ErrUseRestart)
 	// ErrPiece refuses the Retry, or the Restart, of an instance that works for a node that has
 	// failed: nothing waits for it.
-	ErrPiece = fmt.Errorf("the node of a graph for which it works has failed, and waits for nobody: %w", ErrUseRestart)
+	ErrPiece = fmt.Errorf("it works for a node of a graph that has failed, which no longer waits for it: %w", ErrUseRestart)
 	// ErrUseRestart is part of the errors that a Restart, of a node or of the graph's root, helps
 	// against.
 	ErrUseRestart = errors.New("use restart, of the node or of the root, which lets the graph wait for it")
