@@ -150,7 +150,7 @@ func TestConfigFaults(t *testing.T) {
 		"negative poll max":    {queue("q", engine.Queue{PollMax: -1}), "Queues[q].PollMax", "negative"},
 		"tiny poll":            {queue("q", engine.Queue{PollMin: 1}), "Queues[q].PollMin", "at least 1ms"},
 		"poll upside down":     {queue("q", engine.Queue{PollMin: 2e9, PollMax: 1e9}), "Queues[q].PollMin", "at most PollMax (1s)"},
-		"queues, no machines":  {func(c *engine.Config) { c.Machines = nil }, "Machines", "none, but there are Queues"},
+		"queues, no machines":  {func(c *engine.Config) { c.Machines = nil }, "Machines", "none, but Queues are set"},
 		"nil machine":          {func(c *engine.Config) { c.Machines = append(c.Machines, nil) }, "Machines[1]", "nil"},
 		"machine twice":        {func(c *engine.Config) { c.Machines = append(c.Machines, jobs("m"), ping, ping) }, "Machines[3]", `"ping" version 1 is Machines[2] already`},
 		"faulty machine":       {func(c *engine.Config) { c.Machines = append(c.Machines, jobs("")) }, "Machines[1].name", "empty"},

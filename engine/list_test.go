@@ -188,7 +188,7 @@ func TestListRefusesBadInput(t *testing.T) {
 		"Failure[0]: \"\" is no kind":                    bad(engine.Filter{Failure: []fsm.Failure{""}}),
 		"InsertedAfter: the year 10000, want 1 to 9999":  bad(engine.Filter{InsertedAfter: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}),
 		"InsertedBefore: the year -5000, want 1 to 9999": bad(engine.Filter{InsertedBefore: time.Date(-5000, 1, 1, 0, 0, 0, 0, time.UTC)}),
-		"Labels: 17 of them, at most 16":                  bad(engine.Filter{Labels: many}),
+		"Labels: 17 of them, at most 16":                 bad(engine.Filter{Labels: many}),
 		"Labels: name \"\": empty":                       bad(engine.Filter{Labels: map[string]string{"": "x"}}),
 		"Labels: name \"xxx":                             bad(engine.Filter{Labels: map[string]string{strings.Repeat("x", 65): "x"}}),
 		"Labels[tenant]: 257 bytes, at most 256":         bad(engine.Filter{Labels: map[string]string{"tenant": strings.Repeat("x", 257)}}),
