@@ -21,7 +21,7 @@ type apiInsert struct {
 	State        json.RawMessage   `json:"state,omitempty"`   // null unless given
 	Queue        string            `json:"queue,omitempty"`   // "default" unless given: what the program declares is not stored
 	Priority     int               `json:"priority,omitempty"`
-	Key          string            `json:"key,omitempty"` // nothing is inserted while a live instance has it
+	Key          string            `json:"key,omitempty"` // nothing is inserted while a live instance has it; required if the machine declares its keys
 	Labels       map[string]string `json:"labels,omitempty"`
 	PartitionKey string            `json:"partition_key,omitempty"`
 	At           time.Time         `json:"at,omitzero"`           // of the first step; now unless given
@@ -53,7 +53,7 @@ func (s *server) apiInsertOne(r *http.Request, in *apiInsert) (out apiInserted, 
 	if err != nil {
 		return out, err
 	}
-	out, err = in.place(stored)
+	out, err = in.place(stored, !accessOf(ctx).everywhere())
 	if err != nil {
 		return out, err
 	}
@@ -104,9 +104,9 @@ func (s *server) insert(ctx context.Context, spec fsm.Spec) (out engine.Inserted
 	return out, err
 }
 
-// place completes version and step by the definitions that programs have stored, and refuses
-// others.
-func (in *apiInsert) place(stored []engine.StoredDefinition) (out apiInserted, err error) {
+// place completes version and step by the definitions that programs have stored. It refuses others,
+// and an insert without a key if the machine declares its keys.
+func (in *apiInsert) place(stored []engine.StoredDefinition, bound bool) (out apiInserted, err error) {
 	var of *engine.StoredDefinition
 	for n := range stored {
 		d := &stored[n]
@@ -120,6 +120,13 @@ func (in *apiInsert) place(stored []engine.StoredDefinition) (out apiInserted, e
 	out = apiInserted{Machine: in.Machine, Version: of.Version, Step: in.Step}
 	if out.Step == "" {
 		out.Step = of.Graph.Initial
+	}
+	if of.Graph.Keyed && in.Key == "" {
+		if bound {
+			return out, &misuse{http.StatusForbidden, "Instances of this machine have a key, which a bound access cannot give.", "Nothing was inserted."}
+		}
+		return out, &fieldError{"key", fmt.Errorf("instances of %s/%d have the key that their program declares: give the one that it makes of this state",
+			cut(in.Machine, 100), of.Version)}
 	}
 	if !slices.ContainsFunc(of.Graph.Steps, func(step fsm.DiagramStep) bool { return step.Name == out.Step }) {
 		return out, &fieldError{"step", fmt.Errorf("%q is no step of %s/%d", cut(in.Step, 100), in.Machine, of.Version)}

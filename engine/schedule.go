@@ -69,7 +69,8 @@ const (
 // name is durable and has at most MaxScheduleNameBytes.
 //
 // Each instance has a separate correlation key, made of the name and the occurrence, in
-// fsm.ScopeAll. So the spec must have neither Key nor After nor At.
+// fsm.ScopeAll. So the spec must have neither Key nor After nor At, and its machine must not declare
+// its keys by fsm.KeyFromState or fsm.KeyBy.
 func Cron(name, expression string, spec fsm.Spec) Schedule {
 	return Schedule{name: name, expression: expression, zone: "UTC", spec: spec}
 }
@@ -167,7 +168,7 @@ func (s Schedule) validate(f *faults, field string, env *step.Env) declared {
 	o := s.spec.Options()
 	switch {
 	case o.Key != "":
-		f.add(field+".Spec", "it has a key: each occurrence has its own")
+		f.add(field+".Spec", "it has a key: each occurrence has its own; if the machine %.80q declares its keys, schedule another machine that spawns it as a child", o.Machine)
 	case o.Delay != 0 || !o.At.IsZero():
 		f.add(field+".Spec", "it has a delay or a time: the occurrence is its time")
 	case o.Conflict != fsm.ConflictRefuse || o.Window.Kind != "":

@@ -142,7 +142,7 @@ func (d *Defined[S, R]) erase() *step.Machine {
 	}
 	m := &step.Machine{
 		Name: d.declared.name, Version: d.declared.version, Queue: d.declared.queue, Initial: d.declared.initial,
-		Job: d.job, Steps: make(map[string]step.Step, len(d.steps)), CrashLimit: DefaultCrashLimit, History: d.history, From: d.migrations(),
+		Job: d.job, Keyed: d.declared.key != nil, Steps: make(map[string]step.Step, len(d.steps)), CrashLimit: DefaultCrashLimit, History: d.history, From: d.migrations(),
 		Faults: d.faults(), TypeFaults: d.typeFaults,
 	}
 	if d.unless {

@@ -17,6 +17,7 @@ type Diagram struct {
 	Machine string        `json:"machine"`
 	Version int           `json:"version"`
 	Initial string        `json:"initial,omitempty"` // the step that instances begin at unless their spec says otherwise; "": no step is marked
+	Keyed   bool          `json:"keyed,omitempty"`   // the machine declares its keys by KeyFromState or KeyBy, so every new instance has one
 	Steps   []DiagramStep `json:"steps"`
 }
 
@@ -38,7 +39,7 @@ func DiagramOf(d Definition) Diagram {
 		return Diagram{}
 	}
 	m := d.erase()
-	g := Diagram{Machine: m.Name, Version: m.Version, Initial: m.Initial}
+	g := Diagram{Machine: m.Name, Version: m.Version, Initial: m.Initial, Keyed: m.Keyed}
 	entered := map[string]bool{}
 	for _, first := range m.From {
 		for name := range first.Steps {

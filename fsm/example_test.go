@@ -325,6 +325,27 @@ func ExampleSpec() {
 	// spec: priority: 40000, want -32768 to 32767
 }
 
+// All that insert an order of this machine, or spawn one, mean the same instance of it.
+func ExampleKeyBy() {
+	orders := fsm.Declare[Order, string]("orders", fsm.KeyScope(fsm.ScopeAll),
+		fsm.KeyBy(func(o Order) fsm.Key { return fsm.Key(fmt.Sprint("order:", o.ID)) }))
+	o := orders.New(Order{ID: 42}).Options()
+	fmt.Println(o.Key, o.Scope == fsm.ScopeAll)
+
+	_, err := hidden.Spec(orders.New(Order{ID: 42}).Key("urgent:42"), nil) // the engine does this
+	wrong, _ := errors.AsType[*fsm.KeyError](err)
+	fmt.Println(wrong.Machine, wrong.Err)
+	// Output:
+	// order:42 true
+	// orders of this state it is "order:42", and the spec says "urgent:42": leave the spec's Key out, or make it by another machine
+}
+
+func ExampleKeyFromState() {
+	orders := fsm.Declare[Order, string]("orders", fsm.KeyFromState())
+	fmt.Println(orders.New(Order{ID: 42}).Options().Key == orders.New(Order{ID: 42}).Options().Key)
+	// Output: true
+}
+
 // Edits of one document within five seconds of each other are one instance, the last one's.
 func ExampleSpec_Debounce() {
 	w := Checkout.New(Order{ID: 42}).Debounce("order:42", 5*time.Second, time.Minute).Options().Window

@@ -26,12 +26,15 @@ type declaration struct {
 	stateSince           int // 0: since this version
 	resultSince          int // likewise
 	nilOption            bool
+	key                  *declaredKey // nil: specs say which key they have
+	scope                Scope
 
 	state, result reflect.Type
 }
 
 // DeclareOption sets a property of a declaration that inserters need to know, too: [Version],
-// [Queue], [Initial], [Deadline], [Retain], [StateSince], [ResultSince].
+// [Queue], [Initial], [Deadline], [Retain], [KeyFromState], [KeyBy], [KeyScope], [StateSince],
+// [ResultSince].
 type DeclareOption func(*declaration)
 
 // Version sets the version of the machine; 1 unless given. Versions run side by side, each with
@@ -88,6 +91,7 @@ func (d *declaration) faults() []error {
 		faults = append(faults, d.fault("retain."+field, err))
 	}
 	faults = append(faults, d.sinceFaults()...)
+	faults = append(faults, d.keyFaults()...)
 	if d.nilOption {
 		faults = append(faults, d.fault("options", errors.New("nil option")))
 	}
@@ -112,14 +116,19 @@ func (m Machine[S, R]) Name() string { return m.d.name }
 func (m Machine[S, R]) Version() int { return m.d.version }
 
 // New describes an instance to insert or to spawn. It begins at the initial step, with this state.
+// If the machine declares its keys ([KeyFromState], [KeyBy]), the spec has the key of this state.
 func (m Machine[S, R]) New(state S) Spec {
-	return Spec{
+	s := Spec{
 		o: Options{Machine: m.d.name, Version: m.d.version, Step: m.d.initial, Queue: m.d.queue, Deadline: m.d.deadline,
-			Retain: m.d.retain},
+			Retain: m.d.retain, Scope: m.d.scope},
 		state:    state,
 		declared: errors.Join(m.d.faults()...),
 		of:       m.d.state,
 	}
+	if m.d.key != nil && s.declared == nil {
+		s = s.keyed(m.d.key)
+	}
+	return s
 }
 
 // Define gives the machine its steps; the initial step must be among them.

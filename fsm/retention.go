@@ -76,8 +76,13 @@ func (s Spec) checkRetention() (field string, err error) {
 	if field, err := s.o.Retain.fault(); err != nil {
 		return "retain." + field, err
 	}
-	if s.o.Retain.Done == RetainNone && s.hasKey && (s.o.Scope == ScopeLiveOrDone || s.o.Scope == ScopeAll) {
-		return "retain.done", errors.New("RetainNone, but the scope keeps the key after the end: use another scope, or a retention")
+	if s.o.Retain.Done == RetainNone && s.hasKey && s.o.Scope.outlivesDone() {
+		return "retain.done", errKeyWithoutRow
 	}
 	return "", nil
 }
+
+var errKeyWithoutRow = errors.New("RetainNone, though the scope keeps the key when the instance is done")
+
+// outlivesDone reports whether an instance that is done occupies its key.
+func (c Scope) outlivesDone() bool { return c == ScopeLiveOrDone || c == ScopeAll }

@@ -36,7 +36,8 @@ type Spec struct {
 	state                any
 	of                   reflect.Type // of states of the machine; nil: not known
 	declared             error        // the fault of the machine
-	keyed                error        // why KeyFromState made no key
+	keyFault             error        // why KeyFromState made no key
+	own                  *ownKey      // that the machine declares; nil: it declares none
 	hasKey, hasPartition bool
 	after, when          bool
 	windows              bool // several kinds of windows were given
@@ -75,9 +76,10 @@ func (s Spec) Options() Options {
 func (s Spec) State() any { return s.state }
 
 // Key sets the correlation key, of 1 to 512 bytes. While the instance's status is in [Spec.Scope],
-// the key is unique, and an address.
+// the key is unique, and an address. If the machine declares its keys by [KeyFromState] or [KeyBy],
+// another key than the declared one is a [KeyError].
 func (s Spec) Key(k Key) Spec {
-	s.o.Key, s.hasKey, s.keyed = k, true, nil
+	s.o.Key, s.hasKey, s.keyFault = k, true, nil
 	return s
 }
 
@@ -85,13 +87,13 @@ func (s Spec) Key(k Key) Spec {
 // every version of the machine and with every codec. It hashes the state's JSON in a canonical
 // form; a state that does not encode is a fault of the spec.
 func (s Spec) KeyFromState() Spec {
-	s.o.Key, s.keyed = stateKey(s.o.Machine, s.state)
+	s.o.Key, s.keyFault = stateKey(s.o.Machine, s.state)
 	s.hasKey = true
 	return s
 }
 
-// Scope sets how long the correlation key is occupied; ScopeLive unless given. Without a key it has
-// no effect.
+// Scope sets how long the correlation key is occupied, in place of the machine's [KeyScope];
+// ScopeLive unless given. Without a key it has no effect.
 func (s Spec) Scope(c Scope) Spec {
 	s.o.Scope = c
 	return s
@@ -165,8 +167,8 @@ func (s Spec) erase(env *step.Env) (*step.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkStep(envOf(env)); err != nil {
-		return nil, specFault("step", err)
+	if err := s.checkRegistered(envOf(env)); err != nil {
+		return nil, err
 	}
 	state, err := s.encode(envOf(env))
 	if err != nil {
@@ -228,7 +230,7 @@ func (s Spec) check() (at time.Time, err error) {
 		{"machine", s.o.Machine, true},
 		{"step", s.o.Step, true},
 		{"queue", s.o.Queue, true},
-		{"key", string(s.o.Key), s.hasKey && s.keyed == nil},
+		{"key", string(s.o.Key), s.hasKey && s.own == nil && s.keyFault == nil},
 		{"partition_key", s.o.PartitionKey, s.hasPartition},
 	} {
 		if !n.given {
@@ -238,9 +240,10 @@ func (s Spec) check() (at time.Time, err error) {
 			return at, specFault(n.field, err)
 		}
 	}
+	if err := s.checkKey(); err != nil {
+		return at, specFault("key", err)
+	}
 	switch {
-	case s.keyed != nil:
-		return at, specFault("key", s.keyed)
 	case s.o.Scope > ScopeNone:
 		return at, specFault("scope", fmt.Errorf("%d is no scope: use one from ScopeLive to ScopeNone", s.o.Scope))
 	case s.o.Priority < math.MinInt16 || s.o.Priority > math.MaxInt16:
@@ -271,10 +274,11 @@ func (s Spec) check() (at time.Time, err error) {
 	return at, nil
 }
 
-// checkStep refuses a step that the machine does not have, where this process has registered the
-// machine. A client knows only the declaration and cannot tell. The step of a stored spec is not
-// checked, since a newer program may have stored it.
-func (s Spec) checkStep(env *step.Env) error {
+// checkRegistered refuses a step that the machine does not have, and a spec without a key if the
+// machine declares its keys, where this process has registered the machine. A client knows only the
+// declaration and cannot tell. A stored spec is not checked: a newer program may have stored it, and
+// the occurrences of a schedule have other keys.
+func (s Spec) checkRegistered(env *step.Env) error {
 	if env.Machine == nil || s.encoded {
 		return nil
 	}
@@ -283,7 +287,10 @@ func (s Spec) checkStep(env *step.Env) error {
 		return nil
 	}
 	if _, ok := m.Steps[s.o.Step]; !ok {
-		return fmt.Errorf("no step %.80q, only %q", s.o.Step, slices.Sorted(maps.Keys(m.Steps)))
+		return specFault("step", fmt.Errorf("no step %.80q, only %q", s.o.Step, slices.Sorted(maps.Keys(m.Steps))))
+	}
+	if m.Keyed && s.o.Key == "" {
+		return specFault("key", s.wrongKey(errKeyless))
 	}
 	return nil
 }

@@ -133,10 +133,10 @@ func (u *unit) initial(declare *ast.CallExpr) string {
 	}
 	for _, option := range declare.Args[1:] {
 		call, ok := option.(*ast.CallExpr)
-		if !ok || u.callee(call).path != fsmPath || len(call.Args) == 0 {
+		if !ok || u.callee(call).path != fsmPath {
 			return ""
 		}
-		if u.callee(call).name != "Initial" {
+		if u.callee(call).name != "Initial" || len(call.Args) == 0 {
 			continue
 		}
 		var known bool

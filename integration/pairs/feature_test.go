@@ -91,6 +91,9 @@ type (
 var (
 	unit    = fsm.Declare[state, int]("unit", fsm.Version(2), fsm.StateSince(1), fsm.ResultSince(1))
 	oldUnit = fsm.Declare[state, int]("unit", fsm.Version(1))
+
+	// keyedUnit is unit for a root with the feature "key": the declaration gives it its key.
+	keyedUnit = fsm.Declare[state, int]("unit", fsm.Version(2), fsm.KeyBy(func(s state) fsm.Key { return fsm.Key("key:" + s.Path) }))
 )
 
 // worth is the result of an instance that is done with a life.
@@ -129,6 +132,9 @@ func beginning(path string, k kind, life []string) state {
 // spec returns the spec of an instance, with all that the case's features say of it.
 func (r *rig) spec(s state) fsm.Spec {
 	out := unit.New(s)
+	if s.Kind == root && slices.Contains(s.Life, "key") && !slices.Contains(s.Life, "kept") { // which needs another key
+		out = keyedUnit.New(s)
+	}
 	for _, f := range r.features {
 		if f.make != nil {
 			out = f.make(s)

@@ -449,6 +449,7 @@ type Machine struct {
 	Queue   string
 	Initial string
 	Job     bool
+	Keyed   bool // it declares the correlation keys of its instances
 	Steps   map[string]Step
 	// CrashLimit is how often an instance may lose its process in one visit; 0: unlimited.
 	CrashLimit int
