@@ -348,6 +348,19 @@ func TestKeysOfDifferentPlacesAreRefused(t *testing.T) {
 			require.ErrorContains(t, err, "give both one tag")
 		}
 	}
+	// The key that a machine declares decides the place, too.
+	declared := fsm.Declare[string, string]("echo", fsm.KeyBy(func(s string) fsm.Key { return fsm.Key(s) }))
+	_, err := c.Insert(t.Context(), declared.New(string(key)).PartitionKey(string(other)))
+	require.ErrorIs(t, err, cluster.ErrElsewhere)
+	for place, key := range []fsm.Key{key, other} {
+		id, err := c.Insert(t.Context(), declared.New(string(key)))
+		require.NoError(t, err)
+		require.Equal(t, place, cluster.PlaceOfID(id))
+		got, err := c.GetOrInsert(t.Context(), declared.New(string(key)))
+		require.NoError(t, err)
+		require.Equal(t, engine.Inserted{ID: id, Duplicate: true}, got)
+	}
+
 	tagged := echoes.New("").Key("order{ada}").PartitionKey("{ada}").Throttle("w{ada}", time.Hour)
 	id, err := c.Insert(t.Context(), tagged)
 	require.NoError(t, err)

@@ -259,6 +259,34 @@ func TestSpecsOfNodes(t *testing.T) {
 	}
 }
 
+// A called instance has the key that its machine declares. A graph may declare its keys, too, though
+// its declaration makes specs of zero states.
+func TestDeclaredKeysInGraphs(t *testing.T) {
+	t.Parallel()
+	key := fsm.KeyBy(func(s string) fsm.Key { return fsm.Key(s[:1]) }) // panics for the zero state
+	machine := fsm.Declare[string, string]("keyed", key)
+	counted := fsm.Declare[string, int]("counted", fsm.KeyBy(func(s string) fsm.Key { return fsm.Key("counted:" + s) }))
+	g := dag.New(machine)
+	called := dag.Call(g, "called", dag.In(g), counted)
+	last := dag.Do(g, "last", called, func(_ context.Context, n int) (string, error) { return fmt.Sprint(n), nil })
+	kit := durabletest.New(t, durabletest.Config{Machines: append(g.Return(last), counted.Job(func(_ context.Context, s string) (int, error) {
+		return len(s), nil
+	}))})
+	id, err := kit.Engine.Insert(t.Context(), machine.New("abc"))
+	require.NoError(t, err)
+	durabletest.RequireDrain(t, kit)
+	require.Equal(t, "3", durabletest.RequireDone(t, kit, machine, id))
+	rows, err := kit.Engine.Ent().Instance.Query().All(t.Context())
+	require.NoError(t, err)
+	keys := map[string]string{}
+	for _, row := range rows {
+		if row.CorrelationKey != nil {
+			keys[row.Machine] = *row.CorrelationKey
+		}
+	}
+	require.Equal(t, map[string]string{"keyed": "a", "counted": "counted:abc"}, keys)
+}
+
 // A key that shows only in a state is no other.
 func TestAPieceHasNoKey(t *testing.T) {
 	t.Parallel()

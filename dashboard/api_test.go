@@ -2,11 +2,13 @@ package dashboard_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"github.com/gendurable/gendurable/dashboard"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
 var update = flag.Bool("update", false, "write docs/openapi.json instead of comparing with it")
@@ -395,4 +398,34 @@ func TestAPITakesNamesByCase(t *testing.T) {
 		require.Contains(t, text, "no such limit", verb)
 		require.NotContains(t, text, "instance")
 	}
+}
+
+// The API knows no machine's functions, so it needs the key that a program declares.
+func TestAPIInsertOfADeclaredKey(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	machine := fsm.Declare[int, int]("account", fsm.KeyBy(func(n int) fsm.Key { return fsm.Key(fmt.Sprint("account:", n)) }))
+	program, err := engine.New(engine.Config{Pool: pool, Queues: map[string]engine.Queue{"elsewhere": {}},
+		Machines: []fsm.Definition{machine.Job(func(_ context.Context, n int) (int, error) { return n, nil })}})
+	require.NoError(t, err)
+	require.NoError(t, program.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, program.Stop(context.WithoutCancel(t.Context()))) })
+	eng, err := engine.New(engine.Config{Pool: pool}) // knows no machine
+	require.NoError(t, err)
+	served := func(access dashboard.Access) *caller {
+		h, err := dashboard.New(eng, dashboard.Options{Authorize: func(*http.Request) (dashboard.Access, error) { return access, nil }})
+		require.NoError(t, err)
+		w := &world{t, eng, httptest.NewServer(h)}
+		t.Cleanup(w.Close)
+		return newCaller(w)
+	}
+	c := served(dashboard.Access{Level: dashboard.Operate, Actor: "eve"})
+	c.refuses("insert", "/api/instances", object{"machine": "account", "state": 7}, http.StatusBadRequest, "bad_input", "key")
+	born := gets[struct{ ID string }](c, "insert", "/api/instances", object{"machine": "account", "state": 7, "key": "account:7"})
+	got, err := program.GetOrInsert(t.Context(), machine.New(7))
+	require.NoError(t, err)
+	require.True(t, got.Duplicate)
+	require.Equal(t, born.ID, fmt.Sprint(got.ID))
+	bound := served(dashboard.Access{Level: dashboard.Operate, Actor: "eve", Within: engine.Bounds{Machines: []string{"account"}}})
+	bound.refuses("insert", "/api/instances", object{"machine": "account", "state": 8}, http.StatusForbidden, "forbidden", "")
 }

@@ -35,7 +35,9 @@ func running() []fsm.Definition {
 			fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
 				return v.Await("paid", v.State+" later", paid), nil // the key stays the one of the first state
 			}),
-			fsm.Step("paid", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) { return v.Done(v.State), nil })),
+			fsm.Step("paid", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
+				return v.Done(v.State), nil
+			})),
 		families.Define(
 			fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, int]) (fsm.Outcome, error) {
 				return v.ScheduleChildren("end", v.State, accounts.New(v.State), accounts.New(v.State)), nil
@@ -93,7 +95,7 @@ func TestEveryInsertHasTheDeclaredKey(t *testing.T) {
 	require.NoError(t, pool.QueryRow(ctx, `SELECT array_agg(DISTINCT correlation_key ORDER BY correlation_key) FROM gendurable.gen_durable`).Scan(&keys))
 	require.Equal(t, []string{"account:a", "account:b", "account:c", "account:d"}, keys)
 
-	// A debounce replaces an instance that waits, also one of another state: each has the key of its own.
+	// A debounce replaces an instance that waits, also one of another state, and with it the key.
 	for _, name := range []string{"e", "f"} {
 		id, err = e.Insert(ctx, accounts.New(name).Scope(fsm.ScopeNone).Debounce("quiet", time.Hour, 0))
 		require.NoError(t, err)
@@ -135,7 +137,7 @@ func TestInsertsOfWrongDeclaredKeys(t *testing.T) {
 			require.Equal(t, "account", key.Machine)
 		}
 	}
-	require.True(t, seen["account:a"], "middleware sees the declared key")
+	require.True(t, seen["account:good"], "middleware sees the declared key")
 	var rows int
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM gendurable.gen_durable`).Scan(&rows))
 	require.Zero(t, rows)

@@ -15,18 +15,18 @@ func KeyFromState() DeclareOption {
 
 // KeyBy gives every new instance of the machine the correlation key that a function makes of its
 // state, so that no caller has to give it: [Machine.New] calls the function, for specs to insert,
-// for children and for the instances of dag.Call. Later the key stays as it is, whatever steps,
-// operators and migrations make of the state. S is the state of the machine, or an interface that
+// for children and for the instances of dag.Call. Steps, operators and migrations that change the
+// state later leave the key as it is. S is the state of the machine, or an interface that
 // the state implements. All versions should make one key of the same work: keys are unique across
 // versions.
 //
 // The function is called with states as the program has them, before the codec. It must return the
 // same key for the same state in every process, and must be quick. An empty key, one over 512 bytes
-// and a panic are a [KeyError], with which the insert of the spec fails. So does the insert of a
-// spec with another key of its own.
+// and a panic are a [KeyError], with which the insert of the spec fails. An insert also fails so if
+// [Spec.Key] has set another key.
 //
-// Nodes of a graph and schedules take no such machine, since a node has a name and each occurrence
-// of a schedule a key of its own: let the node or the scheduled machine spawn it as a child.
+// Nodes of a graph and schedules take no such machine, since a node has a name, and a schedule
+// gives each occurrence another key: let the node or the scheduled machine spawn it as a child.
 func KeyBy[S any](key func(state S) Key) DeclareOption {
 	k := &declaredKey{state: reflect.TypeFor[S]()}
 	if key == nil {
@@ -138,9 +138,9 @@ func (k *declaredKey) make(machine string, state any) (own *ownKey) {
 }
 
 // checkKey refuses a spec whose key is not the one that its machine declares. A Key of the spec
-// does not win: what signals, queries and other inserters take for the key of this work would then
-// address another instance, or none, and this insert would be the one that forgets it. The same key
-// is no contradiction, so that callers may drop their Key after the machine has declared it.
+// does not win: senders and other inserters, who go by the declared key, would then miss this
+// instance, and a second one of the same work could be live. The same key is no contradiction, so
+// callers may drop their Key after the machine has declared it.
 func (s Spec) checkKey() error {
 	switch {
 	case s.own == nil || s.keyFault != nil:

@@ -136,7 +136,7 @@ func TestDeclaredKeyFaults(t *testing.T) {
 	require.ErrorContains(t, err, "retain.done: RetainNone, though the scope keeps the key")
 }
 
-// What is wrong whatever the state is shows without one: engine.New and Check report it.
+// Faults that do not depend on the state show without one: engine.New and Check report them.
 func TestDeclarationsOfKeysThatCannotBe(t *testing.T) {
 	t.Parallel()
 	var none func(int) fsm.Key

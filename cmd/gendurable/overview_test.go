@@ -64,6 +64,25 @@ func TestInstanceInsert(t *testing.T) {
 	h.run("instance", "insert", "ordre", "--unknown").is(codeDone).says("ordre/1 at step start")
 }
 
+// The command cannot make a key that a program declares, so it has to be given.
+func TestInstanceInsertOfADeclaredKey(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	machine := fsm.Declare[int, int]("account", fsm.KeyBy(func(n int) fsm.Key { return fsm.Key(fmt.Sprint("account:", n)) }))
+	eng, err := engine.New(engine.Config{Pool: h.pool, Queues: map[string]engine.Queue{"elsewhere": {}},
+		Machines: []fsm.Definition{machine.Job(func(_ context.Context, n int) (int, error) { return n, nil })}})
+	require.NoError(t, err)
+	require.NoError(t, eng.Start(t.Context()))
+	defer func() { require.NoError(t, eng.Stop(context.WithoutCancel(t.Context()))) }()
+
+	h.run("instance", "insert", "account", "7").is(codeUsage).complains("--key: instances of account/1 have the key that their program declares")
+	h.run("instance", "insert", "account", "7", "--unknown").is(codeUsage).complains("--key")
+	one := read[inserted](h.run("instance", "insert", "account", "7", "--key", "account:7", "--json").is(codeDone))
+	got, err := eng.GetOrInsert(t.Context(), machine.New(7))
+	require.NoError(t, err)
+	require.Equal(t, engine.Inserted{ID: one.ID, Duplicate: true}, got)
+}
+
 // A list by error text, the names of statuses, and failed instances.
 func TestFailuresAndOverview(t *testing.T) {
 	t.Parallel()

@@ -172,6 +172,30 @@ func TestSaveWith(t *testing.T) {
 	})
 }
 
+// The key that a machine declares is made of the id that the database gave.
+func TestSaveWithADeclaredKey(t *testing.T) {
+	declared := fsm.Declare[cart, int64]("checkout", fsm.KeyBy(func(c cart) fsm.Key { return orderKey(c.Order) }))
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		client := ent.NewClient(ent.Driver(driver))
+		o, err := client.Order.Create().SetCustomer("ada").SetCents(100).SaveWith(t.Context(), s.eng, func(o *ent.Order) fsm.Spec {
+			return declared.New(cart{Order: o.ID, Cents: o.Cents})
+		})
+		require.NoError(t, err)
+		got, err := s.eng.Get(t.Context(), orderKey(o.ID))
+		require.NoError(t, err)
+		require.Equal(t, *o.InstanceID, got.ID)
+		_, err = client.Order.Create().SetCustomer("ada").SetCents(100).SaveWith(t.Context(), s.eng, func(*ent.Order) fsm.Spec {
+			return declared.New(cart{Order: o.ID})
+		})
+		require.ErrorIs(t, err, engine.ErrDuplicate)
+		_, err = client.Order.Create().SetCustomer("ada").SetCents(100).SaveWith(t.Context(), s.eng, func(o *ent.Order) fsm.Spec {
+			return declared.New(cart{Order: o.ID}).Key("another")
+		})
+		require.ErrorAs(t, err, new(*fsm.KeyError))
+		require.Equal(t, []int{1, 1}, []int{s.instances(), counted(t, client)})
+	})
+}
+
 // Whatever fails on the way, there is neither the order nor its instance.
 func TestSaveWithSavesBothOrNeither(t *testing.T) {
 	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {

@@ -64,6 +64,21 @@ func spec() fsm.Spec { return Checkout.New(Order{}).Key("k").Step("begin") } // 
 
 var Nameless = fsm.Declare[Order, string]("nameless", fsm.Version(2), fsm.Initial("first"))
 
+var Keyed = fsm.Declare[Order, string]("keyed", fsm.KeyFromState(), fsm.Initial("first"))
+
+var KeyedBy = fsm.Declare[Order, string]("keyed by", fsm.KeyBy(func(Order) fsm.Key { return "k" }), fsm.KeyScope(fsm.ScopeAll), fsm.Initial("first"))
+
+func keyed() []fsm.Definition {
+	return []fsm.Definition{
+		Keyed.Define( // want `steps: machine "keyed" begins at step "first", which it does not have`
+			fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) { return v.Done(""), nil }),
+		),
+		KeyedBy.Define( // want `steps: machine "keyed by" begins at step "first", which it does not have`
+			fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) { return v.Done(""), nil }),
+		),
+	}
+}
+
 // Without To a step may lead everywhere. But all code of these is here, and none of it leads to
 // "forgotten".
 func nameless() fsm.Definition {
