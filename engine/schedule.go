@@ -69,8 +69,8 @@ const (
 // name is durable and has at most MaxScheduleNameBytes.
 //
 // Each instance has a separate correlation key, made of the name and the occurrence, in
-// fsm.ScopeAll. So the spec must have neither Key nor After nor At, and its machine must not declare
-// its keys by fsm.KeyFromState or fsm.KeyBy.
+// fsm.ScopeAll. So the spec must have neither Key nor After nor At, and its machine must not
+// declare its keys by fsm.KeyFromState or fsm.KeyBy.
 func Cron(name, expression string, spec fsm.Spec) Schedule {
 	return Schedule{name: name, expression: expression, zone: "UTC", spec: spec}
 }

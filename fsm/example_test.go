@@ -334,10 +334,10 @@ func ExampleKeyBy() {
 
 	_, err := hidden.Spec(orders.New(Order{ID: 42}).Key("urgent:42"), nil) // the engine does this
 	wrong, _ := errors.AsType[*fsm.KeyError](err)
-	fmt.Println(wrong.Machine, wrong.Err)
+	fmt.Println(wrong.Machine, "has declared another key")
 	// Output:
 	// order:42 true
-	// orders of this state it is "order:42", and the spec says "urgent:42": leave the spec's Key out, or make it by another machine
+	// orders has declared another key
 }
 
 func ExampleKeyFromState() {

@@ -275,9 +275,9 @@ func (s Spec) check() (at time.Time, err error) {
 }
 
 // checkRegistered refuses a step that the machine does not have, and a spec without a key if the
-// machine declares its keys, where this process has registered the machine. A client knows only the
-// declaration and cannot tell. A stored spec is not checked: a newer program may have stored it, and
-// the occurrences of a schedule have other keys.
+// machine declares its keys, where this process has registered the machine. A client knows only
+// the declaration and cannot tell. A stored spec is not checked: a newer program may have stored
+// it, and the occurrences of a schedule have other keys.
 func (s Spec) checkRegistered(env *step.Env) error {
 	if env.Machine == nil || s.encoded {
 		return nil
