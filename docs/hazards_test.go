@@ -12,13 +12,15 @@ import (
 )
 
 var (
-	hazardRow = regexp.MustCompile(`^\| T(\d+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$`)
-	// proof is one thing that a row names: a test, a mutant of a suite, a check.
-	proof = regexp.MustCompile("^(?:`((?:Test|Fuzz)\\w+)`|(interleave|model) \"([^\"]+)\"|soak `(\\w+)`)$")
+	// hazardRow is a hazard and its cure in docs/hazards.md, hazardProof its line in docs/hazards.txt.
+	hazardRow   = regexp.MustCompile(`^- T(\d+): \S.*[.?] \*\S.*\.\*$`)
+	hazardProof = regexp.MustCompile(`^T(\d+): (.+)$`)
+	// proof is one thing that a line names: a test, a mutant of a suite, a check.
+	proof = regexp.MustCompile(`^(?:((?:Test|Fuzz)\w+)|(interleave|model) "([^"]+)"|soak (\w+))$`)
 )
 
-// A hazard's row names what fails without its cure, and that is there; or it says why the hazard
-// does not apply.
+// Each hazard has a line that names tests which fail without its cure, and exist; or the line says
+// why the hazard does not apply.
 func TestEveryHazardIsProven(t *testing.T) {
 	t.Parallel()
 	_, tests := tree(t)
@@ -27,15 +29,24 @@ func TestEveryHazardIsProven(t *testing.T) {
 		"model":      listed(t, `(?m)^\t\{"([^"]+)", "\w+\.go",`, "integration", "model", "*mutants_test.go"),
 		"soak":       listed(t, `CREATE VIEW soak\.check_(\w+) AS`, "integration", "soak", "checks.sql"),
 	}
-	number := 0
+	hazards := 0
 	for i, line := range read(t, "docs/hazards.md").lines {
-		if !strings.HasPrefix(line, "| T") {
+		if !strings.HasPrefix(line, "- ") {
 			continue
 		}
 		m := hazardRow.FindStringSubmatch(line)
-		require.NotNil(t, m, "docs/hazards.md:%d: want four cells", i+1)
-		number++
-		require.Equal(t, strconv.Itoa(number), m[1], "docs/hazards.md:%d: the next number", i+1)
+		require.NotNil(t, m, "docs/hazards.md:%d: want a hazard and its *cure*", i+1)
+		hazards++
+		require.Equal(t, strconv.Itoa(hazards), m[1], "docs/hazards.md:%d: the next number", i+1)
+	}
+	require.NotZero(t, hazards)
+	proven := read(t, "docs/hazards.txt").lines
+	require.Len(t, proven, hazards, "docs/hazards.txt has a line for each hazard of docs/hazards.md")
+	for i, line := range proven {
+		number := i + 1
+		m := hazardProof.FindStringSubmatch(line)
+		require.NotNil(t, m, "docs/hazards.txt:%d: want a number and what proves it", number)
+		require.Equal(t, strconv.Itoa(number), m[1], "docs/hazards.txt:%d: the next number", number)
 		if reason, ok := strings.CutPrefix(m[2], "does not apply: "); ok {
 			require.NotEmpty(t, strings.TrimSpace(reason), "T%d: why?", number)
 			continue
@@ -53,7 +64,6 @@ func TestEveryHazardIsProven(t *testing.T) {
 			}
 		}
 	}
-	require.NotZero(t, number)
 }
 
 // The page has a row for everything that the tests of progress hold, and for nothing else.

@@ -228,7 +228,7 @@ func TestCitationsResolve(t *testing.T) {
 	made := len(decisions(t))
 	hazards, sections := map[string]bool{}, map[string]bool{}
 	for _, line := range read(t, "docs/hazards.md").lines {
-		if m := regexp.MustCompile(`^\| (T\d+) \|`).FindStringSubmatch(line); m != nil {
+		if m := regexp.MustCompile(`^- (T\d+): `).FindStringSubmatch(line); m != nil {
 			hazards[m[1]] = true
 		}
 	}
