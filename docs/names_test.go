@@ -194,15 +194,15 @@ func TestDecisionsAreNumbered(t *testing.T) {
 	t.Parallel()
 	require.NotEmpty(t, decisions(t))
 	for i, line := range decisions(t) {
-		require.True(t, strings.HasPrefix(line, fmt.Sprintf(`| <a id="d%d"></a>D%d | `, i+1, i+1)), "%s", line)
+		require.True(t, strings.HasPrefix(line, fmt.Sprintf(`- <a id="d%d"></a>D%d: `, i+1, i+1)), "%s", line)
 	}
 }
 
-// decisions are the rows of the table.
+// decisions are the entries of the list.
 func decisions(t *testing.T) (rows []string) {
 	t.Helper()
 	for _, line := range read(t, "docs/decisions.md").lines {
-		if strings.HasPrefix(line, "| <a id=") {
+		if strings.HasPrefix(line, "- <a id=") {
 			rows = append(rows, line)
 		}
 	}
