@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The guide names each attribute that the library logs, by its type, and no others: whoever searches logs relies on them.
+// The guide names each attribute that the library logs, by its type, and no other: programs that
+// search logs rely on them.
 func TestLogAttributesAreDocumented(t *testing.T) {
 	t.Parallel()
 	attribute := regexp.MustCompile(`slog\.([A-Z]\w*)\((?:"(\w+)"|([^")]+))`)
