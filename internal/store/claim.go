@@ -160,7 +160,8 @@ SELECT length(set_config('gendurable.claimed', ` + f.passed(`claimed`, `ids`) + 
       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = {lane front}
         AND g.priority = level.p AND g.eligible_at > statement_timestamp()
       ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint,
-  sum.claimed, l.priority, l.eligible_at, l.id, EXISTS (SELECT FROM ` + either(f.plain, `seen WHERE partition_key IS NOT NULL`, `keyed`) + `)
+  sum.claimed, l.priority, l.eligible_at, l.id, EXISTS (SELECT FROM ` + either(f.plain, `seen WHERE partition_key IS NOT NULL`, `keyed`) + `)` + when(f.gated, `,
+  (SELECT array_agg(e.gate) FROM todo e WHERE e.act = {act line})`) + `
 FROM sum LEFT JOIN todo l ON l.act = {act claim} AND l.n = sum.claimed`
 }
 
@@ -291,6 +292,7 @@ type ClaimParams struct {
 	Gated    bool // there are gates, or rows are in line
 	Seats    bool // the queue has a gate of its own
 	Lines    Turn // where to go on through the lines
+	Jumps    Jumps
 	// Committed, if not nil, is told at most once what was claimed, before the rows are read. The next
 	// claim of the queue may be sent from then on: it finds what this one has claimed executing. A
 	// claim at gates, one that has to narrow down, and one that fails do not tell.
@@ -351,6 +353,9 @@ type Claimed struct {
 	Rivals  bool          // another queue is in line at a gate at which this one has found no place
 	Left    int           // rows that have left their line for the front, or to be set aside
 	Turn    Turn          // where the next claim goes on
+	Entered []string      // gates at which it has put rows in line
+	Vain    []BlockedKey  // keys that it has visited in vain, if it was to jump over runs
+	Arrived Arrived       // rows that are new in line
 	Lined   []*step.Claim // those of Claims that were in line
 
 	turned turned
@@ -491,7 +496,13 @@ func (c *Claimed) readPick(rows pgx.Rows) error {
 	var at *time.Time
 	var id *int64
 	var keyed bool
-	_, err := pgx.ForEachRow(rows, []any{nil, &moved, &c.Blocked, &c.Aside, &due, &spent, &claimed, &priority, &at, &id, &keyed}, func() error {
+	var entered []string
+	into := []any{nil, &moved, &c.Blocked, &c.Aside, &due, &spent, &claimed, &priority, &at, &id, &keyed}
+	if len(rows.FieldDescriptions()) > len(into) { // at gates
+		into = append(into, &entered)
+	}
+	_, err := pgx.ForEachRow(rows, into, func() error {
+		c.Entered = append(c.Entered, entered...)
 		c.Moved, c.Keyed = c.Moved+moved, c.Keyed || keyed
 		if c.sure.Rows = claimed; id != nil {
 			c.sure.Last = Place{*priority, *at, *id}

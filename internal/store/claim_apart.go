@@ -94,6 +94,7 @@ func (c *Claimed) add(more *Claimed) {
 	c.Aside, c.Unsettled = append(c.Aside, more.Aside...), append(c.Unsettled, more.Unsettled...)
 	c.Refused = append(c.Refused, more.Refused...)
 	c.Busy, c.More, c.Cut, c.Crowded = c.Busy || more.Busy, c.More || more.More, c.Cut || more.Cut, c.Crowded || more.Crowded
+	c.Entered = append(c.Entered, more.Entered...)
 	c.Left, c.Turn = c.Left+more.Left, more.Turn
 }
 

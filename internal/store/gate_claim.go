@@ -60,7 +60,7 @@ func (s *Store) atGates(p *ClaimParams, out *Claimed, front entpgx.Stmt) []entpg
 	if unpaid == nil {
 		unpaid = []string{}
 	}
-	stmts := append(make([]entpgx.Stmt, 0, 5), s.stmt(lockGatesSQL, func(rows pgx.Rows) error {
+	stmts := append(make([]entpgx.Stmt, 0, 6), s.stmt(lockGatesSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{nil, &out.Busy}, func() error { return nil })
 		if out.Busy {
 			s.busy.Store(true)
@@ -81,6 +81,9 @@ func (s *Store) atGates(p *ClaimParams, out *Claimed, front entpgx.Stmt) []entpg
 	if p.Seats {
 		stmts = append(stmts, s.stmt(paySQL, nil, p.Queue))
 	}
+	if p.Jumps.After > 0 && !p.off && p.only == nil {
+		stmts = append(stmts, s.arrived(p, out))
+	}
 	return stmts
 }
 
@@ -97,9 +100,9 @@ func (s *Store) line(p *ClaimParams, out *Claimed) entpgx.Stmt {
 	args = append(append(args, micros(p.Lease)), p.After.args()...)
 	args = append(args, !p.Lines.Blind && p.only == nil, max(p.Lines.Front, p.Lines.Now), p.Lines.aged(p.Limit))
 	if p.only != nil {
-		return s.stmt(lineSomeSQL, s.noting(out, out.readLine), append(args, p.only)...)
+		return s.stmt(lineSomeSQL, s.noting(out, out.readLine), append(append(args, p.only), p.Jumps.args()...)...)
 	}
-	return s.stmt(lineSQL, s.noting(out, out.readLine), append(args, p.Lines.Yields)...)
+	return s.stmt(lineSQL, s.noting(out, out.readLine), append(append(args, p.Lines.Yields), p.Jumps.args()...)...)
 }
 
 // noting reads an answer, and has the next poll see to it if the server's clock was set back.
@@ -115,7 +118,7 @@ func (s *Store) noting(out *Claimed, read func(pgx.Rows) error) func(pgx.Rows) e
 
 // lineWindow lists the rows in line at which a claim looks.
 func (s *Store) lineWindow(p *ClaimParams, most int, ids *[]int64) entpgx.Stmt {
-	return s.stmt(lineWindowSQL, readIDs(ids), append([]any{p.Queue, most, most + visitMost, append([]int64{}, p.pass...)}, p.Lines.args()...)...)
+	return s.stmt(lineWindowSQL, readIDs(ids), append([]any{p.Queue, most, most + visitMost, append([]int64{}, p.pass...)}, append(p.Lines.args(), p.Jumps.args()...)...)...)
 }
 
 // lineApart claims from lines what a claim could not, since Postgres refuses to change some row:

@@ -33,8 +33,8 @@ var (
 	lineSQL     = named("claim lined", lineText(false))
 	lineSomeSQL = named("claim some lined", lineText(true))
 	// lineWindowSQL lists the rows at which lineSQL looks, and locks none. $1 queue $2 most $3 most
-	// keys $4 ids to pass over $5 to $9 the turns
-	lineWindowSQL = named("line window", lineLook{most: "$2", keys: "$3", pass: "$4", turns: 5, known: `true`, yields: `false`}.text()+`
+	// keys $4 ids to pass over $5 to $9 the turns $10 to $12 the jumps
+	lineWindowSQL = named("line window", lineLook{most: "$2", keys: "$3", pass: "$4", turns: 5, jumps: 10, known: `true`, yields: `false`}.text()+`
 SELECT x.id FROM line x`)
 )
 
@@ -102,9 +102,9 @@ SELECT x.id FROM line x`)
 // $1 queue $2 worker $3 machines $4 most rows to claim $5 most keys to visit $6 ids to pass over $7
 // to $11 the turns $12 lease, µs $13 to $15 the place behind which the front is looked at $16
 // whether it is $17 its pass $18 starts for the party that has waited longest $19 whether to yield,
-// or the only ids, if it is for some.
+// or the only ids, if it is for some $20 to $22 the jumps.
 func lineText(some bool) string {
-	return lineLook{most: "$4", keys: "$5", pass: "$6", turns: 7, yields: either(some, `false`, `$19::bool`), locks: true, some: some,
+	return lineLook{most: "$4", keys: "$5", pass: "$6", turns: 7, jumps: 20, yields: either(some, `false`, `$19::bool`), locks: true, some: some,
 		known: `(g.fsm || '/' || g.fsm_version) = ANY($3::text[])`}.text() + `,
 paid AS MATERIALIZED (
   SELECT a.*, row_number() OVER (PARTITION BY a.k ORDER BY a.i) AS j, sum(a.cost) OVER (PARTITION BY a.k ORDER BY a.i) AS spent
@@ -204,8 +204,9 @@ SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.clai
   EXISTS (SELECT FROM walk w WHERE w.crowded), EXISTS (SELECT FROM walk w WHERE w.ahead),
   EXISTS (SELECT FROM walk w WHERE w.yielded), EXISTS (SELECT FROM walk w WHERE w.rivals),
   t.parties, t.afters, t.used, t.took, t.shares, t.may, (SELECT count(*) FROM merged m WHERE m.nth <= (SELECT want FROM c) AND m.tid IS NULL)::int,
-  (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
-FROM sum CROSS JOIN turn t`
+  (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint,
+  (SELECT array_agg(p.then_gate) FROM picked p WHERE p.act = {act step}), v.keys, v.waits
+FROM sum CROSS JOIN turn t CROSS JOIN (` + vainText(20) + `) v`
 }
 
 // headAt is the first in line at key x.k in a queue.
@@ -218,6 +219,7 @@ func headAt(queue string) string {
 type lineLook struct {
 	most, keys, pass string
 	turns            int    // the first of the five parameters of a Turn: parties, keys, used, passes, now
+	jumps            int    // the first of the three parameters of Jumps
 	known            string // the condition that this worker knows the machine of row g
 	yields           string // whether to leave places to other queues
 	locks            bool
@@ -236,7 +238,8 @@ func (p lineLook) partyText() string {
       AND g.gate ~>=~ CASE WHEN strpos(h.k, '/') > 0 THEN split_part(h.k, '/', 1) || '0' ELSE h.k || chr(1) END
     ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) FROM head h WHERE h.k IS NOT NULL),
 party AS MATERIALIZED (
-  SELECT q.*, least(c.want, greatest(least(4, ceil(256.0 / q.parties)), ceil(2.0 * c.want / q.parties)))::bigint AS most, greatest(10, ceil(%[1]s::numeric / q.parties))::int AS keys
+  SELECT q.*, least(c.want, greatest(least(4, ceil(256.0 / q.parties)), ceil(2.0 * c.want / q.parties)))::bigint AS most, greatest(10, ceil(%[1]s::numeric / q.parties))::int AS keys,
+    %[7]s AS first
   FROM c CROSS JOIN (
     SELECT h.party, h.party AS lo, h.hi, t.after, CASE WHEN t.used > 0 THEN t.after ELSE coalesce(t.after || chr(1), h.party) END AS start,
       coalesce(t.used, 0) AS used, greatest(t.pass, $%[6]d::float8) AS pass, coalesce(r.weight, 1) AS weight, count(*) OVER () AS parties
@@ -244,7 +247,7 @@ party AS MATERIALIZED (
         CASE WHEN strpos(h.k, '/') > 0 THEN split_part(h.k, '/', 1) || '0' ELSE h.k || chr(1) END AS hi FROM head h WHERE h.k IS NOT NULL) h
     LEFT JOIN r ON r.name = h.name
     LEFT JOIN (SELECT t.party, nullif(t.after, '') AS after, t.used, t.pass
-      FROM unnest($%[2]d::text[], $%[3]d::text[], $%[4]d::int[], $%[5]d::float8[]) t(party, after, used, pass)) t ON t.party = h.party) q)`, p.keys, p.turns, p.turns+1, p.turns+2, p.turns+3, p.turns+4)
+      FROM unnest($%[2]d::text[], $%[3]d::text[], $%[4]d::int[], $%[5]d::float8[]) t(party, after, used, pass)) t ON t.party = h.party) q)`, p.keys, p.turns, p.turns+1, p.turns+2, p.turns+3, p.turns+4, jumpText("q.lo", p.jumps))
 }
 
 // unpaidText are the keys without a row that somebody else is about to insert.
@@ -320,11 +323,11 @@ walk AS (
     FROM (SELECT * FROM walk) w JOIN party q ON q.party = w.party CROSS JOIN c
     CROSS JOIN LATERAL (
       SELECT coalesce(f.k, CASE WHEN NOT w.around THEN (
-          SELECT g.gate FROM {s}.gen_durable g WHERE g.queue = $1 AND ` + inLine + ` AND g.gate ~>=~ q.lo AND g.gate ~<~ q.hi
+          SELECT g.gate FROM {s}.gen_durable g WHERE g.queue = $1 AND ` + inLine + ` AND g.gate ~>=~ q.first AND g.gate ~<~ q.hi
           ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) END) AS k,
         w.around OR f.k IS NULL AS around
-      FROM (SELECT (SELECT g.gate FROM {s}.gen_durable g WHERE g.queue = $1 AND ` + inLine + ` AND g.gate ~>=~ w.lo AND g.gate ~<~ q.hi
-        ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) AS k OFFSET 0) f OFFSET 0) x
+      FROM (SELECT (SELECT g.gate FROM {s}.gen_durable g WHERE g.queue = $1 AND ` + inLine + ` AND g.gate ~>=~ j.lo AND g.gate ~<~ q.hi
+        ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) AS k FROM (SELECT ` + jumpText("w.lo", p.jumps) + ` AS lo OFFSET 0) j OFFSET 0) f OFFSET 0) x
     LEFT JOIN r ON r.name = split_part(x.k, '/', 1)
     LEFT JOIN LATERAL (SELECT b.* FROM {s}.gate_keys b WHERE b.key = x.k OFFSET 0) b ON r.mine
     LEFT JOIN LATERAL (SELECT ` + debtOf("r.rate", "r.rate_per", "r.rate_burst", "r.updated_at") + ` AS debt OFFSET 0) d ON r.rate IS NOT NULL
@@ -373,8 +376,14 @@ func (c *Claimed) readLine(rows pgx.Rows) error {
 	var moved int
 	var crowded, ahead, yielded, rivals bool
 	var t turned
+	var entered, vain []string
+	var waits []*int64
 	_, err := pgx.ForEachRow(rows, []any{nil, &moved, &c.Left, &c.More, &c.Cut, &wait, &crowded, &ahead, &yielded, &rivals,
-		&t.parties, &t.afters, &t.used, &t.took, &t.shares, &t.may, &t.reserved, &spent}, func() error {
+		&t.parties, &t.afters, &t.used, &t.took, &t.shares, &t.may, &t.reserved, &spent, &entered, &vain, &waits}, func() error {
+		c.Entered = append(c.Entered, entered...)
+		for i, key := range vain {
+			c.Vain = append(c.Vain, BlockedKey{key, waits[i]})
+		}
 		c.Crowded, c.Ahead = c.Crowded || crowded, c.Ahead || ahead
 		c.Yielded, c.Rivals = yielded, rivals
 		c.Moved += moved

@@ -3,6 +3,9 @@ package store_test
 import (
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/internal/tier"
@@ -25,11 +28,34 @@ var gateMeasures = []measured{
 	}},
 	{"claim from a hundred lines", planRows, 80, "gen_durable_lines gen_durable_place", func(e explained, _ any) int {
 		return len(e.claim(gated, queue("to gates"), most(planRows), window(planRows)).Claims)
+	}, eachLine},
+	{"claim from a hundred lines that looks for new rows", planRows, 80, "gen_durable_lines gen_durable_place gen_durable_pkey", func(e explained, newest any) int {
+		got := e.claim(gated, queue("to gates"), most(planRows), window(planRows), func(p *store.ClaimParams) {
+			p.Jumps = store.Jumps{Froms: []string{"each/"}, Tos: []string{"each/1"}, Fresh: []string{"each/00"}, After: newest.(int64) - planRows}
+		})
+		require.Equal(e.t, newest, got.Arrived.Last)
+		return len(got.Claims)
 	}, func(e explained) any {
-		lineUp(e)
-		e.gateRows(`gate, place, pick_lane`, `'each/' || n, NULL, 3`)
-		return nil
+		eachLine(e)
+		return int64(e.number(`SELECT max(id) FROM gendurable.gen_durable`))
 	}},
+	{"look at the keys of a hundred lines", planRows, 30, "gen_durable_lines gen_durable_place", scoutMeasured(false), eachLine},
+	{"look at the keys of a hundred long lines", planRows, 30, "gen_durable_lines gen_durable_place", scoutMeasured(true), eachLine},
+}
+
+func scoutMeasured(sparse bool) func(e explained, _ any) int {
+	return func(e explained, _ any) int {
+		at, err := e.Scout(e.t.Context(), "to gates", "", 4000, sparse, time.Minute)
+		require.NoError(e.t, err)
+		return at.Keys
+	}
+}
+
+// eachLine makes a line of one row at each of planRows keys.
+func eachLine(e explained) any {
+	lineUp(e)
+	e.gateRows(`gate, place, pick_lane`, `'each/' || n, NULL, 3`)
+	return nil
 }
 
 // lineUp makes the gates, and the long lines, where they are not there any more. What another

@@ -31,7 +31,11 @@ head(k) AS (
       AND g.gate ~>=~ CASE WHEN strpos(h.k, '/') > 0 THEN split_part(h.k, '/', 1) || '0' ELSE h.k || chr(1) END
     ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) FROM head h WHERE h.k IS NOT NULL),
 party AS MATERIALIZED (
-  SELECT q.*, least(c.want, greatest(least(4, ceil(256.0 / q.parties)), ceil(2.0 * c.want / q.parties)))::bigint AS most, greatest(10, ceil($5::numeric / q.parties))::int AS keys
+  SELECT q.*, least(c.want, greatest(least(4, ceil(256.0 / q.parties)), ceil(2.0 * c.want / q.parties)))::bigint AS most, greatest(10, ceil($5::numeric / q.parties))::int AS keys,
+    CASE WHEN cardinality($20::text[]) = 0 THEN q.lo ELSE (
+    SELECT CASE WHEN j.lo COLLATE "C" < j.hi THEN least(j.hi COLLATE "C", CASE WHEN j.fresh[j.i] = j.lo THEN j.lo ELSE j.fresh[j.i + 1] END) COLLATE "default" ELSE j.lo END
+    FROM (SELECT x.lo, ($21::text[])[width_bucket(x.lo COLLATE "C", $20::text[])] AS hi, $22::text[] AS fresh,
+      width_bucket(x.lo COLLATE "C", $22::text[]) AS i FROM (SELECT q.lo AS lo OFFSET 0) x OFFSET 0) j) END AS first
   FROM c CROSS JOIN (
     SELECT h.party, h.party AS lo, h.hi, t.after, CASE WHEN t.used > 0 THEN t.after ELSE coalesce(t.after || chr(1), h.party) END AS start,
       coalesce(t.used, 0) AS used, greatest(t.pass, $11::float8) AS pass, coalesce(r.weight, 1) AS weight, count(*) OVER () AS parties
@@ -67,11 +71,14 @@ walk AS (
     FROM (SELECT * FROM walk) w JOIN party q ON q.party = w.party CROSS JOIN c
     CROSS JOIN LATERAL (
       SELECT coalesce(f.k, CASE WHEN NOT w.around THEN (
-          SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate ~>=~ q.lo AND g.gate ~<~ q.hi
+          SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate ~>=~ q.first AND g.gate ~<~ q.hi
           ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) END) AS k,
         w.around OR f.k IS NULL AS around
-      FROM (SELECT (SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate ~>=~ w.lo AND g.gate ~<~ q.hi
-        ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) AS k OFFSET 0) f OFFSET 0) x
+      FROM (SELECT (SELECT g.gate FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate ~>=~ j.lo AND g.gate ~<~ q.hi
+        ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) AS k FROM (SELECT CASE WHEN cardinality($20::text[]) = 0 THEN w.lo ELSE (
+    SELECT CASE WHEN j.lo COLLATE "C" < j.hi THEN least(j.hi COLLATE "C", CASE WHEN j.fresh[j.i] = j.lo THEN j.lo ELSE j.fresh[j.i + 1] END) COLLATE "default" ELSE j.lo END
+    FROM (SELECT x.lo, ($21::text[])[width_bucket(x.lo COLLATE "C", $20::text[])] AS hi, $22::text[] AS fresh,
+      width_bucket(x.lo COLLATE "C", $22::text[]) AS i FROM (SELECT w.lo AS lo OFFSET 0) x OFFSET 0) j) END AS lo OFFSET 0) j OFFSET 0) f OFFSET 0) x
     LEFT JOIN r ON r.name = split_part(x.k, '/', 1)
     LEFT JOIN LATERAL (SELECT b.* FROM "gendurable".gate_keys b WHERE b.key = x.k OFFSET 0) b ON r.mine
     LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, CASE WHEN b.at < r.updated_at THEN least(b.debt, r.rate_burst) ELSE coalesce(b.debt, 0) END - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * r.rate::float8 / r.rate_per * coalesce(b.pace, 1)) END AS debt OFFSET 0) d ON r.rate IS NOT NULL
@@ -261,5 +268,7 @@ SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.clai
   EXISTS (SELECT FROM walk w WHERE w.crowded), EXISTS (SELECT FROM walk w WHERE w.ahead),
   EXISTS (SELECT FROM walk w WHERE w.yielded), EXISTS (SELECT FROM walk w WHERE w.rivals),
   t.parties, t.afters, t.used, t.took, t.shares, t.may, (SELECT count(*) FROM merged m WHERE m.nth <= (SELECT want FROM c) AND m.tid IS NULL)::int,
-  (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
-FROM sum CROSS JOIN turn t
+  (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint,
+  (SELECT array_agg(p.then_gate) FROM picked p WHERE p.act = 7), v.keys, v.waits
+FROM sum CROSS JOIN turn t CROSS JOIN (SELECT array_agg(w.k ORDER BY w.n) AS keys, array_agg(w.wait ORDER BY w.n) AS waits FROM walk w
+  WHERE cardinality($20::text[]) > 0 AND w.free = 0 AND NOT w.over AND NOT w.rivals AND NOT w.yielded AND (w.crowded OR w.wait IS NOT NULL)) v

@@ -152,5 +152,6 @@ SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.clai
       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
         AND g.priority = level.p AND g.eligible_at > statement_timestamp()
       ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint,
-  sum.claimed, l.priority, l.eligible_at, l.id, EXISTS (SELECT FROM keyed)
+  sum.claimed, l.priority, l.eligible_at, l.id, EXISTS (SELECT FROM keyed),
+  (SELECT array_agg(e.gate) FROM todo e WHERE e.act = 5)
 FROM sum LEFT JOIN todo l ON l.act = 0 AND l.n = sum.claimed
