@@ -56,10 +56,15 @@ func (a *Admin) CloseGate(ctx context.Context, key string, until time.Time, opti
 
 // OpenGate ends a CloseGate of the same key, or what fsm.Throttled has closed or slowed down, and
 // forgets what the key owes of its rate: a burst of it may begin. It reports whether that changed
-// anything. Errors: as of CloseGate.
+// anything. A process that remembers that the key cannot begin, among hundreds, looks again within
+// 30 seconds. Errors: as of CloseGate.
 func (a *Admin) OpenGate(ctx context.Context, key string, options ...VerbOption) (changed bool, err error) {
 	return a.changeKey(ctx, VerbOpenGate, key, options, func(key string, by store.By) (bool, error) {
-		return a.engine.store.CloseGateKey(ctx, key, time.Time{}, by)
+		changed, err := a.engine.store.CloseGateKey(ctx, key, time.Time{}, by)
+		if w := a.engine.worker; w != nil && changed {
+			w.Freed(key)
+		}
+		return changed, err
 	})
 }
 

@@ -47,6 +47,9 @@ type (
 
 // cancelled calls the hooks that are told of cancelled instances.
 func (e *Engine) cancelled(ctx context.Context, n int) {
+	if e.worker != nil && n > 0 {
+		e.worker.Freed()
+	}
 	for _, h := range e.config.Hooks {
 		if n > 0 && h.Cancel != nil {
 			survive.Hook(e.config.Logger, func() { h.Cancel(context.WithoutCancel(ctx), CancelEvent{Cancelled: n}) })

@@ -89,6 +89,7 @@ type backend interface {
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
 	Throttle(ctx context.Context, key string, after time.Duration) error
+	Scout(ctx context.Context, queue, from string, most int, sparse bool, soon time.Duration) (store.Scouted, error)
 	Refile(ctx context.Context, from *store.Filed, most int) (queues []string, more bool, err error)
 	Lingering(ctx context.Context, worker string, keys []string) ([]string, error)
 	Landed(ctx context.Context, worker string, tokens []int64) error

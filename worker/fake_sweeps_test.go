@@ -320,6 +320,16 @@ func (db *fake) Throttle(ctx context.Context, key string, after time.Duration) e
 	})
 }
 
+func (db *fake) Scout(ctx context.Context, queue, from string, _ int, _ bool, _ time.Duration) (out store.Scouted, err error) {
+	err = db.send(ctx, "scout", queue+" "+from, func() error {
+		if db.flood["scout"] {
+			out.Next = from + "x"
+		}
+		return nil
+	})
+	return out, err
+}
+
 func (db *fake) Refile(ctx context.Context, _ *store.Filed, _ int) (queues []string, more bool, err error) {
 	err = db.send(ctx, "refile", "", func() error {
 		db.refiled++

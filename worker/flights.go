@@ -46,7 +46,7 @@ func (fs *flights) launch(q *queue, claims []*step.Claim, sent time.Duration) []
 // the flight has a slot, land frees it.
 func (fs *flights) land(f *flight) {
 	fs.keys.release(f)
-	fs.left()
+	fs.left(f.beat)
 	fs.remove(f)
 	f.cancel(nil)
 	if fs.settleIn(f); f.where == inSlot {

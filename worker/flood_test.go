@@ -26,6 +26,7 @@ var floods = map[string]struct {
 	"keys":         {"sweep", nil},
 	"gc":           {"prune", nil},
 	"promotions":   {"promote", func(_ *scene, p *player) { p.promotions.add(make([]string, promoteMost)) }},
+	"keys in line": {"scout", func(_ *scene, p *player) { p.queues["q"].cut.Store(true); wake(p.scout, true) }},
 	"lines":        {"refile", func(s *scene, _ *player) { s.gates(store.Gate{Name: "first", Machine: "other", Places: 1}) }},
 }
 

@@ -141,9 +141,14 @@ func (g *gates) scarce(queue string, c *store.Claimed) bool {
 //
 // None of these is missed: a claim counts who leaves from before it is sent until after it has set
 // crowded, and is repeated if somebody has.
-func (p *process) left() {
+func (p *process) left(c *step.Claim) {
 	p.gates.lefts.Add(1)
 	for _, q := range p.queues {
+		if q.jumps.until(0) >= 0 { // the key at its step, and that of its run
+			if q.jumps.open(c.Gate, p.gates.all().Of(c.Queue, c.Machine, c.Step, c.Labels, false)) {
+				q.nudge()
+			}
+		}
 		if q.crowded.Swap(false) {
 			q.nudge()
 		}

@@ -58,6 +58,7 @@ func (s *scheduler) claim(n int) {
 	p.Gated, p.Seats = s.gates.concern(s.name)
 	p.Lines = s.turn
 	p.Lines.Yields = s.yields.now(s.since())
+	s.looked, s.told = s.jumps.tell(&p, s.since()), p.Jumps
 	if s.wide {
 		p.Window = windowMost
 	}
@@ -221,15 +222,18 @@ func (s *scheduler) next(r *claimReply, due *time.Timer) {
 		s.before.Store(true) // they may be before the place where claims resume
 	}
 	s.clear = short && (r.after == store.Place{}) && r.Left == 0
+	s.cutOff(r)
+	fresh, soon := s.jumps.learn(&s.told, &r.Claimed, s.looked, s.since())
 	crowded := short && (r.Crowded || s.gates.scarce(s.name, &r.Claimed))
 	s.crowded.Store(crowded)
 	left := crowded && s.gates.lefts.Load() != s.lefts
 	again := claimAgain(&r.Claimed)
+	again = sooner(again, soon)
 	if r.Yielded {
 		again = sooner(again, s.yields.began(s.since()))
 	}
 	switch {
-	case !short, left, s.wide, len(r.Refused) > 0, r.More && len(r.Claims) > 0, r.Turn.Blind:
+	case !short, left, s.wide, len(r.Refused) > 0, r.More && len(r.Claims) > 0, r.Turn.Blind, fresh:
 		s.ready = true // a full claim, or one that moved or set apart rows, will move some, or left some in line: there may be more
 	case r.after != store.Place{} && (again < 0 || s.front-s.since() < again):
 		due.Reset(s.front - s.since()) // then look at the rows before it
@@ -237,6 +241,14 @@ func (s *scheduler) next(r *claimReply, due *time.Timer) {
 		due.Reset(again)
 	}
 	s.stock(short)
+}
+
+// cutOff has the scouter look at the lines after a claim that has visited as many keys as it may.
+func (s *scheduler) cutOff(r *claimReply) {
+	if r.Cut {
+		s.cut.Store(true)
+		wake(s.scout, true)
+	}
 }
 
 // stock decides how many to claim beyond the free slots.

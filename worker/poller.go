@@ -102,8 +102,10 @@ func (p *poller) poll(idle []string) error {
 	p.heard()
 	if p.gates.obey(p.since(), found.Gates, found.Lines) { // before obey, which lets the first claims go
 		for _, q := range p.queues {
+			q.jumps.forget()
 			q.nudge()
 		}
+		wake(p.scout, true)
 	}
 	p.obey(found.Paused)
 	p.schedules.expect(found)

@@ -46,6 +46,7 @@ type process struct {
 	overdueDue chan struct{} // instances are over their deadline
 	keptDue    chan struct{} // signals are kept
 	restDue    chan struct{} // a join does not wait for children any more that are to be cancelled then
+	scout      chan struct{} // a claim of a queue was cut
 	skipsDue   chan struct{} // nodes are to be skipped
 	skipsOwn   atomic.Bool   // this process has left some of them
 
@@ -72,7 +73,7 @@ func newProcess(c Config, db backend) *process {
 		config: c, id: uuid.NewString(), db: db, hooks: listen(c.Hooks), routes: routes(c.Machines),
 		queues: map[string]*queue{}, groupings: map[*step.Batch]*grouping{}, began: time.Now(), draining: make(chan struct{}),
 		awaitsDue: make(chan struct{}, 1), overdueDue: make(chan struct{}, 1), keptDue: make(chan struct{}, 1),
-		restDue: make(chan struct{}, 1), skipsDue: make(chan struct{}, 1),
+		restDue: make(chan struct{}, 1), skipsDue: make(chan struct{}, 1), scout: make(chan struct{}, 1),
 	}
 	if c.Sweeps > 0 {
 		p.turns = make(chan struct{}, c.Sweeps)

@@ -23,6 +23,7 @@ type queue struct {
 	aside   atomic.Int64 // number of flights that wait for a key that somebody else has for now
 	before  atomic.Bool  // instances have come in front that may be before the place where claims resume
 	strays  atomic.Bool  // there may be strays whose step this process knows
+	cut     atomic.Bool  // a claim has visited as many keys of gates as it may, and not all
 	crowded atomic.Bool  // the last claim found all places of a gate taken, or took some
 	idle    atomic.Bool  // there is nothing to claim, as far as known: the poller looks
 	overdue atomic.Bool  // a buffered claim's instance is over its deadline
@@ -31,6 +32,7 @@ type queue struct {
 	entered atomic.Bool  // instances were inserted as claimed since the poller looked
 	doubt   atomic.Bool  // an insert without an answer may have claimed instances
 	urgent  atomic.Int64 // priority of the most urgent buffered claim; MaxInt64: none
+	jumps   jumps
 	picks   deed
 	shown   shown
 }

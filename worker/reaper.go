@@ -83,6 +83,9 @@ func (r *reaper) reap() error {
 		r.sweepsAreDue(done.Rest, done.Skips)
 		r.promotions.add(done.Missed)
 		r.ended(done.Failed)
+		if done.Released+len(done.Failed) > 0 {
+			r.lookSoon()
+		}
 		tell(r.base, r.process, r.hooks.reap, ReapEvent{Released: done.Released, Failed: len(done.Failed)})
 		if r.holdsOff(up) {
 			return false, nil // an outage has begun between two slices

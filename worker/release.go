@@ -99,7 +99,9 @@ func (c *claims) releaseSome(ctx context.Context, strays []*step.Claim) (locked 
 	c.reportRefused("give an instance back", done.Refused)
 	c.promotions.add(done.Missed)
 	c.Nudge(done.Queues...)
-	c.left()
+	for _, one := range strays {
+		c.left(one)
+	}
 	return slices.DeleteFunc(strays, func(one *step.Claim) bool { return !slices.Contains(done.Locked, one.ID) }), nil
 }
 

@@ -65,6 +65,8 @@ type outlook struct {
 	ahead   int           // how many to claim beyond the free slots, for steps that end while a claim is under way
 	last    store.Place   // since front, claims have looked at all rows that were due before it
 	turn    store.Turn    // where the next claim goes on through the lines at gates
+	looked  int64         // the number at which the last claim looked at jumps, and what it was told
+	told    store.Jumps
 	yields  yields        // when claims leave places at gates to other queues
 	front   time.Duration // when to claim from the front again, by process.since
 	// The server times of the last claim, and of the last one from the front.

@@ -33,6 +33,7 @@ func (w *Worker) sweepLoops() []sweepLoop {
 		{"skips", w.skips.run},
 		{"promotions", w.promotions.run},
 		{"lines", (&refiler{p}).run},
+		{"keys in line", (&scouter{p}).run},
 		{"keys", (&sweeper{process: p, keys: w.keys, promotions: w.promotions}).run},
 	}
 	if !w.config.NoReaper {

@@ -1,0 +1,403 @@
+package worker
+
+import (
+	"cmp"
+	"container/heap"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// jumps are the keys of a queue's lines that this process has seen to be blocked, as runs of
+// consecutive keys. Some of them are fresh: they may be able to begin by now. A claim jumps
+// over the runs, and visits what is fresh in them: see store.Jumps.
+//
+// It comes into being when a claim has visited as many keys as it may, in vain: see scouter. A
+// process that never meets so many blocked keys keeps nothing, and its claims send what they always
+// sent.
+//
+// A key becomes fresh when something happens of which this process knows:
+//
+//   - A claim of it at the key ends, after the commit of that.
+//   - A row gets in line: a claim of the process puts it there, or finds that it was inserted.
+//   - Its time comes: it was closed, or in debt.
+//   - An operator has opened it, by this process.
+//
+// The next pass of the scouter finds all other changes, also in other processes.
+//
+// Two looks may be under way: a slice of the scouter, and a claim. Neither sees a
+// change after its snapshot. So each change has a number, and each look the number at which it
+// began. A look takes back only what is older.
+type jumps struct {
+	mu     sync.Mutex
+	active bool // a claim was cut off, and the scouter has yet to find that few keys are blocked
+	runs   []run
+	fresh  map[string]int64 // the number of the change
+	due    map[string]time.Duration
+	times  times // of due, and some that are out of date
+	number int64
+
+	known int64          // the greatest id that a claim, or the scouter, has seen
+	seen  map[int64]bool // the ids up to lateMost below it that were found in line
+
+	next time.Duration // when the next pass is due
+	cost time.Duration // of the last pass
+}
+
+// run is a run of consecutive keys, from the first one to a text behind the last one.
+type run struct {
+	from, to string
+	keys     int
+}
+
+const (
+	// runLeast is how many keys a run has at least: a jump costs about as much as a visit.
+	runLeast = 4
+	// jumpsLeast is how few blocked keys are not worth remembering.
+	jumpsLeast = 1000
+	// runsMost and freshMost bound what one claim is told. It visits fewer keys than freshMost.
+	runsMost, freshMost = 300, 1200
+	// keptMost bounds the fresh keys of a queue. Beyond it the process forgets what it knows.
+	keptMost = 20_000
+	// lateMost is how far below the greatest id that it has seen a claim looks for rows in line: those
+	// were inserted by transactions that took longer than others.
+	lateMost = 200
+	// behindMost is how many ids a claim may be behind before the scouter has to look instead.
+	behindMost = 5000
+	// dueLeast is how soon a claim is repeated for keys whose time comes one after the other.
+	dueLeast = 10 * time.Millisecond
+	// passTimes × the time that the scouter takes for a pass is the pause before the next one, at
+	// least passLeast and at most passMost. A pass that is wanted sooner comes after hasteTimes × that
+	// time.
+	passTimes, hasteTimes = 20, 4
+	passLeast, passMost   = 250 * time.Millisecond, 25 * time.Second
+)
+
+// on begins to remember, unless the last pass has just found that it is not worth it, and reports
+// whether a pass is due.
+func (j *jumps) on(now time.Duration) (due bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.active && j.next > now {
+		return false
+	}
+	if !j.active {
+		j.active, j.fresh, j.due, j.next = true, map[string]int64{}, map[string]time.Duration{}, 0
+	} else if len(j.runs) == 0 {
+		j.hasten(now)
+	}
+	return j.next <= now
+}
+
+// off forgets everything. The caller holds mu.
+func (j *jumps) off() {
+	j.active, j.runs, j.fresh, j.due, j.times, j.known, j.seen = false, nil, nil, nil, nil, 0, nil
+}
+
+// forget lets all keys be visited, and has the scouter look at once.
+func (j *jumps) forget() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.active {
+		j.runs, j.next = nil, 0
+		j.number++
+	}
+}
+
+// soon has the scouter look as soon as its pace allows.
+func (j *jumps) soon(now time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.hasten(now)
+}
+
+// hasten is soon under mu.
+func (j *jumps) hasten(now time.Duration) {
+	if j.active {
+		j.next = min(j.next, now+max(passLeast, hasteTimes*j.cost))
+	}
+}
+
+// until returns in how long a pass is due, or a negative number.
+func (j *jumps) until(now time.Duration) time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.active {
+		return -1
+	}
+	return max(0, j.next-now)
+}
+
+// open makes keys fresh, and reports whether a claim may find them so. Empty ones are none.
+func (j *jumps) open(keys ...string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	before := j.number
+	if j.active {
+		j.freshen(keys...)
+	}
+	return j.number > before
+}
+
+// freshen is open under mu.
+func (j *jumps) freshen(keys ...string) {
+	for _, key := range keys {
+		if key != "" {
+			j.number++
+			j.fresh[key] = j.number
+			delete(j.due, key)
+		}
+	}
+	if len(j.fresh) > keptMost {
+		j.runs, j.fresh = nil, map[string]int64{} // claims visit all keys until the next pass
+	}
+}
+
+// look returns the number at which a look begins.
+func (j *jumps) look() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.number
+}
+
+// found takes over a slice, which began at a key, by a look that began at a number. rest says that
+// it is the last one.
+func (j *jumps) found(from string, s *store.Scouted, began int64, now time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.active {
+		return
+	}
+	within := func(key string) bool { return key >= from && (s.Next == "" || key < s.Next) }
+	var runs []run
+	for _, r := range j.runs { // what is left of them outside the slice
+		if r.from < from {
+			runs = append(runs, run{r.from, min(r.to, from), r.keys})
+		}
+	}
+	for i, r := range s.Runs {
+		add := run{r.First, store.AfterKey(r.Last), r.Keys}
+		if n := len(runs) - 1; i == 0 && s.Opens && n >= 0 && runs[n].to == from && gateOf(runs[n].from) == gateOf(add.from) {
+			runs[n].to, runs[n].keys = add.to, runs[n].keys+add.keys
+			continue
+		}
+		if r.Keys >= runLeast || i == len(s.Runs)-1 && s.Ends && s.Next != "" {
+			runs = append(runs, add)
+		}
+	}
+	for _, r := range j.runs {
+		if s.Next != "" && r.to > s.Next {
+			runs = append(runs, run{max(r.from, s.Next), r.to, r.keys})
+		}
+	}
+	j.runs = runs
+	maps.DeleteFunc(j.fresh, func(key string, n int64) bool { return n <= began && within(key) })
+	for _, d := range s.Due {
+		if _, again := j.fresh[d.Key]; !again {
+			j.expect(d, now)
+		}
+	}
+	if j.known == 0 {
+		j.known = max(1, s.Newest)
+	}
+}
+
+// gateOf returns the name of the gate of a key.
+func gateOf(key string) string {
+	name, _, _ := strings.Cut(key, "/")
+	return name
+}
+
+// expect notes when the time of a key comes. The caller holds mu.
+func (j *jumps) expect(d store.BlockedKey, now time.Duration) {
+	at := now + time.Duration(*d.Wait)*time.Microsecond
+	if old, ok := j.due[d.Key]; ok && old <= at && at-old < time.Second {
+		return
+	}
+	j.due[d.Key] = at
+	heap.Push(&j.times, timed{at, d.Key})
+}
+
+// passed ends a pass that took so long, and found so many blocked keys.
+func (j *jumps) passed(blocked int, cost, now time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.cost, j.next = cost, now+min(max(passTimes*cost, passLeast), passMost)
+	if blocked < jumpsLeast {
+		j.off()
+	}
+}
+
+// horizon is for how long a pass tells when the time of a key comes: until the one after the next.
+func (j *jumps) horizon() time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.cost == 0 { // there was none
+		return 2 * passMost
+	}
+	return 2 * min(max(passTimes*j.cost, time.Second), passMost)
+}
+
+// tell sets the jumps of a claim, and returns the number at which it looks.
+func (j *jumps) tell(p *store.ClaimParams, now time.Duration) int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.active {
+		return 0
+	}
+	for len(j.times) > 0 && j.times[0].at <= now {
+		d := heap.Pop(&j.times).(timed) //nolint:forcetypeassert // it has nothing else
+		if at, ok := j.due[d.key]; ok && at == d.at {
+			j.freshen(d.key)
+		}
+	}
+	if len(j.runs) == 0 {
+		return j.number
+	}
+	for _, r := range nearest(j.runs, runsMost, p.Lines, func(r run) string { return r.from }) {
+		p.Jumps.Froms, p.Jumps.Tos = append(p.Jumps.Froms, r.from), append(p.Jumps.Tos, r.to)
+	}
+	fresh := slices.DeleteFunc(slices.Sorted(maps.Keys(j.fresh)), func(key string) bool { return runAt(p.Jumps.Froms, p.Jumps.Tos, key) < 0 })
+	p.Jumps.Fresh = nearest(fresh, freshMost, p.Lines, func(key string) string { return key })
+	p.Jumps.After = max(1, j.known-lateMost)
+	return j.number
+}
+
+// runAt returns the run in which a key is, or a negative number.
+func runAt(froms, tos []string, key string) int {
+	i, ok := slices.BinarySearch(froms, key)
+	if !ok {
+		i--
+	}
+	if i < 0 || key >= tos[i] {
+		return -1
+	}
+	return i
+}
+
+// nearest returns at most so many of all, in the same order: an equal share of each gate, from the
+// key on at which the claim goes on there.
+func nearest[T any](all []T, most int, turn store.Turn, key func(T) string) []T {
+	if len(all) <= most {
+		return all
+	}
+	var gates [][]T
+	for i, one := range all {
+		if i == 0 || gateOf(key(one)) != gateOf(key(all[i-1])) {
+			gates = append(gates, nil)
+		}
+		n := len(gates) - 1
+		gates[n] = append(gates[n], one)
+	}
+	var some []T
+	for _, of := range gates {
+		share := max(1, most/len(gates))
+		if len(of) <= share {
+			some = append(some, of...)
+			continue
+		}
+		name := gateOf(key(of[0])) + "/"
+		at, ok := slices.BinarySearchFunc(of, turn.Gates[name].After, func(one T, after string) int { return cmp.Compare(key(one), after) })
+		if !ok {
+			at-- // the run in which it goes on
+		}
+		at = max(0, at)
+		if over := at + share - len(of); over > 0 { // around
+			some = append(append(some, of[:over]...), of[at:]...)
+		} else {
+			some = append(some, of[at:at+share]...)
+		}
+	}
+	return some
+}
+
+// learn takes over what a claim has found that looked at a number. It reports whether keys have
+// become fresh that it was not told of, and in how long the time of the next key comes, or a
+// negative number.
+func (j *jumps) learn(told *store.Jumps, c *store.Claimed, looked int64, now time.Duration) (more bool, next time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.active {
+		return false, -1
+	}
+	for _, v := range c.Vain {
+		j.vain(told, v, looked, now)
+	}
+	j.freshen(c.Entered...)
+	more = len(c.Entered) > 0
+	if told.After > 0 {
+		more = j.arrived(&c.Arrived, now) || more
+	}
+	for len(j.times) > 0 {
+		if d := j.times[0]; j.due[d.key] != d.at {
+			heap.Pop(&j.times)
+			continue
+		}
+		return more, max(dueLeast, j.times[0].at-now)
+	}
+	return more, -1
+}
+
+// vain takes a key that was visited in vain back into its run. If it was not to be visited, the
+// fresh key before it has nothing in line any more. The caller holds mu.
+func (j *jumps) vain(told *store.Jumps, v store.BlockedKey, looked int64, now time.Duration) {
+	r := runAt(told.Froms, told.Tos, v.Key)
+	if r < 0 {
+		return
+	}
+	key := v.Key
+	if i, ok := slices.BinarySearch(told.Fresh, key); !ok {
+		if i == 0 || told.Fresh[i-1] < told.Froms[r] {
+			return // it begins the run
+		}
+		key = told.Fresh[i-1]
+	}
+	if n, ok := j.fresh[key]; ok && n <= looked {
+		delete(j.fresh, key)
+	}
+	if v.Wait != nil && j.fresh[v.Key] == 0 {
+		j.expect(v, now)
+	}
+}
+
+// arrived makes the keys of new rows fresh. The caller holds mu.
+func (j *jumps) arrived(a *store.Arrived, now time.Duration) (more bool) {
+	if j.seen == nil {
+		j.seen = map[int64]bool{}
+	}
+	for i, id := range a.IDs {
+		if !j.seen[id] {
+			j.seen[id], more = true, true
+			j.freshen(a.Keys[i])
+		}
+	}
+	if j.known = max(j.known, a.Last); a.More && a.New-j.known > behindMost {
+		j.known = a.New
+		j.hasten(now)
+	}
+	maps.DeleteFunc(j.seen, func(id int64, _ bool) bool { return id <= j.known-lateMost })
+	return more || a.More
+}
+
+// timed is when the time of a key comes. times are in the order of a heap.
+type timed struct {
+	at  time.Duration
+	key string
+}
+
+type times []timed
+
+func (t *times) Len() int           { return len(*t) }
+func (t *times) Less(a, b int) bool { return (*t)[a].at < (*t)[b].at }
+func (t *times) Swap(a, b int)      { (*t)[a], (*t)[b] = (*t)[b], (*t)[a] }
+func (t *times) Push(x any)         { *t = append(*t, x.(timed)) } //nolint:forcetypeassert // expect pushes nothing else
+func (t *times) Pop() any {
+	old := *t
+	last := old[len(old)-1]
+	*t = old[:len(old)-1]
+	return last
+}
