@@ -259,8 +259,8 @@ func TestSpecsOfNodes(t *testing.T) {
 	}
 }
 
-// A called instance has the key that its machine declares. A graph may declare its keys, too, though
-// its declaration makes specs of zero states.
+// A called instance has the key that its machine declares. A graph may declare its keys, too,
+// though its declaration makes specs of zero states.
 func TestDeclaredKeysInGraphs(t *testing.T) {
 	t.Parallel()
 	key := fsm.KeyBy(func(s string) fsm.Key { return fsm.Key(s[:1]) }) // panics for the zero state

@@ -161,8 +161,8 @@ func (c *instanceInsert) find(ctx context.Context, db *database) error {
 		return usagef("--step: %s/%d has no step %q, only %s", c.Machine, c.Version, c.Step, quoted(steps))
 	}
 	if graph.Keyed && c.Key == "" {
-		// The command cannot make the key: it is a function of the program, or a hash of the state as that
-		// program's type encodes it.
+		// The command cannot make the key: it is a function of the program, or a hash of the state as
+		// the program's type encodes it.
 		return usagef("--key: instances of %s/%d have the key that their program declares; give the one that it makes of this state", c.Machine, c.Version)
 	}
 	return nil

@@ -17,8 +17,8 @@ func plain(name string) func(r *rig) []fsm.StepDef[state, int] {
 	}
 }
 
-// A partition key of all instances, and a correlation key of those that may have one: the root's, by
-// its declaration unless another feature makes its spec.
+// A partition key of all instances, and a correlation key of those that may have one: the root's,
+// by its declaration unless another feature makes its spec.
 var _ = register(feature{
 	name:  "key",
 	steps: plain("key"),
