@@ -56,12 +56,12 @@ func (a *Admin) CloseGate(ctx context.Context, key string, until time.Time, opti
 
 // OpenGate ends a CloseGate of the same key, or what fsm.Throttled has closed or slowed down, and
 // forgets what the key owes of its rate: a burst of it may begin. It reports whether that changed
-// anything. A process that remembers that the key cannot begin, among hundreds, looks again within
-// 30 seconds. Errors: as of CloseGate.
+// anything. Another process that remembers that the key cannot begin, among thousands, may look
+// again as late as 30 seconds after that. Errors: as of CloseGate.
 func (a *Admin) OpenGate(ctx context.Context, key string, options ...VerbOption) (changed bool, err error) {
 	return a.changeKey(ctx, VerbOpenGate, key, options, func(key string, by store.By) (bool, error) {
 		changed, err := a.engine.store.CloseGateKey(ctx, key, time.Time{}, by)
-		if w := a.engine.worker; w != nil && changed {
+		if w := a.engine.worker; w != nil && err == nil { // also if an earlier try has opened it, without an answer
 			w.Freed(key)
 		}
 		return changed, err

@@ -34,7 +34,9 @@ func (e *expiry) sweep(ctx context.Context) (last time.Duration, err error) {
 		e.Nudge(r.Queues...)
 		e.sweepsAreDue(r.Rest, r.Skips)
 		e.promotions.add(r.Missed)
-		e.ended(r.Failed)
+		if e.ended(r.Failed); len(r.Failed) > 0 {
+			e.lookSoon() // runs may have given up their places
+		}
 		tell(e.base, e.process, e.hooks.expire, ExpireEvent{Failed: len(r.Failed)})
 		return more(len(r.Failed), expireMost, len(r.Refused), round), nil
 	})

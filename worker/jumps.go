@@ -31,7 +31,8 @@ import (
 //
 // Two looks may be under way: a slice of the scouter, and a claim. Neither sees a
 // change after its snapshot. So each change has a number, and each look the number at which it
-// began. A look takes back only what is older.
+// began. A look takes back only what is older. If the process has forgotten all runs meanwhile, a
+// slice that began before brings none of them back.
 type jumps struct {
 	mu     sync.Mutex
 	active bool // a claim was cut off, and the scouter has yet to find that few keys are blocked
@@ -40,12 +41,16 @@ type jumps struct {
 	due    map[string]time.Duration
 	times  times // of due, and some that are out of date
 	number int64
+	epoch  int64 // the number at which all runs were last forgotten
 
 	known int64          // the greatest id that a claim, or the scouter, has seen
 	seen  map[int64]bool // the ids up to lateMost below it that were found in line
 
-	next time.Duration // when the next pass is due
-	cost time.Duration // of the last pass
+	next    time.Duration // when the next pass is due
+	cost    time.Duration // of the last pass
+	ended   time.Duration // when the last pass ended that has seen all keys
+	passing bool          // a pass is under way
+	again   bool          // another one is wanted soon, since the last one began
 }
 
 // run is a run of consecutive keys, from the first one to a text behind the last one.
@@ -61,13 +66,16 @@ const (
 	jumpsLeast = 1000
 	// runsMost and freshMost bound what one claim is told. It visits fewer keys than freshMost.
 	runsMost, freshMost = 300, 1200
-	// keptMost bounds the fresh keys of a queue. Beyond it the process forgets what it knows.
-	keptMost = 20_000
+	// keptMost bounds the fresh keys of a queue, which each claim sorts. Beyond it the process forgets
+	// what it knows.
+	keptMost = 5000
 	// lateMost is how far below the greatest id that it has seen a claim looks for rows in line: those
 	// were inserted by transactions that took longer than others.
 	lateMost = 200
 	// behindMost is how many ids a claim may be behind before the scouter has to look instead.
 	behindMost = 5000
+	// dueNear is how much sooner the time of a key has to come than was noted to be noted again.
+	dueNear = 50 * time.Millisecond
 	// dueLeast is how soon a claim is repeated for keys whose time comes one after the other.
 	dueLeast = 10 * time.Millisecond
 	// passTimes × the time that the scouter takes for a pass is the pause before the next one, at
@@ -75,6 +83,11 @@ const (
 	// time.
 	passTimes, hasteTimes = 20, 4
 	passLeast, passMost   = 250 * time.Millisecond, 25 * time.Second
+	// oldest is for how long claims jump over runs without a pass that has seen all keys, besides the
+	// time that passes take: passes may fail again and again, and runs are out of date by then.
+	oldest = 4 * passMost
+	// farthest bounds in how long the time of a key comes that is noted: a pass tells later ones.
+	farthest = 2 * passMost
 )
 
 // on begins to remember, unless the last pass has just found that it is not worth it, and reports
@@ -86,7 +99,7 @@ func (j *jumps) on(now time.Duration) (due bool) {
 		return false
 	}
 	if !j.active {
-		j.active, j.fresh, j.due, j.next = true, map[string]int64{}, map[string]time.Duration{}, 0
+		j.active, j.fresh, j.due, j.next, j.ended = true, map[string]int64{}, map[string]time.Duration{}, 0, now
 	} else if len(j.runs) == 0 {
 		j.hasten(now)
 	}
@@ -103,21 +116,29 @@ func (j *jumps) forget() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.active {
-		j.runs, j.next = nil, 0
-		j.number++
+		j.next = 0
+		j.drop()
 	}
 }
 
-// soon has the scouter look as soon as its pace allows.
-func (j *jumps) soon(now time.Duration) {
+// drop is forget, without a look at once. The caller holds mu.
+func (j *jumps) drop() {
+	j.number++
+	j.runs, j.epoch, j.again = nil, j.number, true
+}
+
+// soon has the scouter look as soon as its pace allows, and reports whether it looks at all.
+func (j *jumps) soon(now time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.hasten(now)
+	return j.active
 }
 
 // hasten is soon under mu.
 func (j *jumps) hasten(now time.Duration) {
 	if j.active {
+		j.again = true
 		j.next = min(j.next, now+max(passLeast, hasteTimes*j.cost))
 	}
 }
@@ -146,15 +167,42 @@ func (j *jumps) open(keys ...string) bool {
 // freshen is open under mu.
 func (j *jumps) freshen(keys ...string) {
 	for _, key := range keys {
-		if key != "" {
-			j.number++
+		if key == "" {
+			continue
+		}
+		j.number++
+		delete(j.due, key)
+		if j.passing || j.inRun(key) { // a pass may have seen the key before this
 			j.fresh[key] = j.number
-			delete(j.due, key)
 		}
 	}
 	if len(j.fresh) > keptMost {
-		j.runs, j.fresh = nil, map[string]int64{} // claims visit all keys until the next pass
+		j.fresh = map[string]int64{}
+		j.drop() // claims visit all keys until the next pass
 	}
+}
+
+// inRun reports whether claims jump over a key. The caller holds mu.
+func (j *jumps) inRun(key string) bool {
+	i, ok := slices.BinarySearchFunc(j.runs, key, func(r run, key string) int { return cmp.Compare(r.from, key) })
+	if !ok {
+		i--
+	}
+	return i >= 0 && key < j.runs[i].to
+}
+
+// begin begins a pass.
+func (j *jumps) begin() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.passing, j.again = true, false
+}
+
+// end ends a pass, also one that has failed.
+func (j *jumps) end() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.passing = false
 }
 
 // look returns the number at which a look begins.
@@ -169,7 +217,7 @@ func (j *jumps) look() int64 {
 func (j *jumps) found(from string, s *store.Scouted, began int64, now time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !j.active {
+	if !j.active || began < j.epoch {
 		return
 	}
 	within := func(key string) bool { return key >= from && (s.Next == "" || key < s.Next) }
@@ -214,8 +262,11 @@ func gateOf(key string) string {
 
 // expect notes when the time of a key comes. The caller holds mu.
 func (j *jumps) expect(d store.BlockedKey, now time.Duration) {
+	if *d.Wait > farthest.Microseconds() { // a key may be closed for thousands of years
+		return
+	}
 	at := now + time.Duration(*d.Wait)*time.Microsecond
-	if old, ok := j.due[d.Key]; ok && old <= at && at-old < time.Second {
+	if old, ok := j.due[d.Key]; ok && at-old < time.Second && old-at < dueNear {
 		return
 	}
 	j.due[d.Key] = at
@@ -226,9 +277,20 @@ func (j *jumps) expect(d store.BlockedKey, now time.Duration) {
 func (j *jumps) passed(blocked int, cost, now time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.cost, j.next = cost, now+min(max(passTimes*cost, passLeast), passMost)
+	j.cost, j.next, j.ended = cost, now+min(max(passTimes*cost, passLeast), passMost), now
 	if blocked < jumpsLeast {
 		j.off()
+		return
+	}
+	if j.again { // since this pass began
+		j.hasten(now)
+	}
+	if len(j.times) > 2*len(j.due) {
+		j.times = j.times[:0]
+		for key, at := range j.due {
+			j.times = append(j.times, timed{at, key})
+		}
+		heap.Init(&j.times)
 	}
 }
 
@@ -254,6 +316,9 @@ func (j *jumps) tell(p *store.ClaimParams, now time.Duration) int64 {
 		if at, ok := j.due[d.key]; ok && at == d.at {
 			j.freshen(d.key)
 		}
+	}
+	if len(j.runs) > 0 && now-j.ended > oldest+hasteTimes*j.cost {
+		j.drop()
 	}
 	if len(j.runs) == 0 {
 		return j.number
@@ -315,31 +380,42 @@ func nearest[T any](all []T, most int, turn store.Turn, key func(T) string) []T 
 	return some
 }
 
-// learn takes over what a claim has found that looked at a number. It reports whether keys have
-// become fresh that it was not told of, and in how long the time of the next key comes, or a
-// negative number.
-func (j *jumps) learn(told *store.Jumps, c *store.Claimed, looked int64, now time.Duration) (more bool, next time.Duration) {
+// learned is what follows from a claim.
+type learned struct {
+	more bool          // keys have become fresh that it was not told of
+	next time.Duration // in how long the next one may find some; negative: not known
+	look bool          // the scouter has to look sooner than it would
+}
+
+// learn takes over what a claim has found that looked at a number.
+func (j *jumps) learn(told *store.Jumps, c *store.Claimed, looked int64, now time.Duration) learned {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.active {
-		return false, -1
+		return learned{next: -1}
 	}
+	before := j.next
 	for _, v := range c.Vain {
 		j.vain(told, v, looked, now)
 	}
 	j.freshen(c.Entered...)
-	more = len(c.Entered) > 0
+	out := learned{more: len(c.Entered) > 0, next: -1}
 	if told.After > 0 {
-		more = j.arrived(&c.Arrived, now) || more
+		out.more = j.arrived(&c.Arrived, now) || out.more
+		if c.Arrived.More {
+			out.next = passLeast // to read on
+		}
 	}
+	out.look = j.next < before
 	for len(j.times) > 0 {
 		if d := j.times[0]; j.due[d.key] != d.at {
 			heap.Pop(&j.times)
 			continue
 		}
-		return more, max(dueLeast, j.times[0].at-now)
+		out.next = sooner(out.next, max(dueLeast, j.times[0].at-now))
+		break
 	}
-	return more, -1
+	return out
 }
 
 // vain takes a key that was visited in vain back into its run. If it was not to be visited, the
@@ -375,12 +451,22 @@ func (j *jumps) arrived(a *store.Arrived, now time.Duration) (more bool) {
 			j.freshen(a.Keys[i])
 		}
 	}
-	if j.known = max(j.known, a.Last); a.More && a.New-j.known > behindMost {
+	if a.New < j.known-lateMost { // the server has lost rows, at a failover
+		j.known = a.New
+		clear(j.seen)
+	}
+	switch before := j.known; {
+	case a.More && a.New-max(before, a.Last) > behindMost:
 		j.known = a.New
 		j.hasten(now)
+	case a.Last > before:
+		// Rows of other transactions, with ids in between, may become visible later.
+		if j.known = a.Last; a.Last-before > lateMost {
+			j.hasten(now)
+		}
 	}
 	maps.DeleteFunc(j.seen, func(id int64, _ bool) bool { return id <= j.known-lateMost })
-	return more || a.More
+	return more
 }
 
 // timed is when the time of a key comes. times are in the order of a heap.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -323,14 +324,13 @@ func TestTheTimeOfAKey(t *testing.T) {
 	var p store.ClaimParams
 	looked := l.tell(&p, time.Second)
 	require.Empty(t, p.Jumps.Fresh)
-	_, next := l.learn(&p.Jumps, &store.Claimed{}, looked, time.Second)
-	require.Equal(t, 2*time.Second, next)
+	require.Equal(t, 2*time.Second, l.learn(&p.Jumps, &store.Claimed{}, looked, time.Second).next)
 	p = store.ClaimParams{}
 	looked = l.tell(&p, 3*time.Second)
 	require.Equal(t, []string{l.key}, p.Jumps.Fresh)
 	again := (time.Second).Microseconds()
-	_, next = l.learn(&p.Jumps, &store.Claimed{Vain: []store.BlockedKey{{Key: l.key, Wait: &again}}}, looked, 3*time.Second)
-	require.Equal(t, time.Second, next)
+	got := l.learn(&p.Jumps, &store.Claimed{Vain: []store.BlockedKey{{Key: l.key, Wait: &again}}}, looked, 3*time.Second)
+	require.Equal(t, time.Second, got.next)
 	require.Empty(t, l.fresh)
 }
 
@@ -346,21 +346,90 @@ func TestNewRowsAreFreshOnce(t *testing.T) {
 	looked := l.tell(&p, 0)
 	require.EqualValues(t, 1000-lateMost, p.Jumps.After)
 	late := store.Arrived{IDs: []int64{900, 1001}, Keys: []string{"g/42", "g/43"}, Last: 1001, New: 1001}
-	more, _ := l.learn(&p.Jumps, &store.Claimed{Arrived: late}, looked, 0)
-	require.True(t, more)
+	got := l.learn(&p.Jumps, &store.Claimed{Arrived: late}, looked, 0)
+	require.True(t, got.more)
+	require.False(t, got.look)
 	require.Len(t, l.fresh, 2)
 	l.fresh = map[string]int64{}
-	more, _ = l.learn(&p.Jumps, &store.Claimed{Arrived: late}, looked, 0)
-	require.False(t, more, "it has seen them")
+	require.False(t, l.learn(&p.Jumps, &store.Claimed{Arrived: late}, looked, 0).more, "it has seen them")
 	require.Empty(t, l.fresh)
 	require.Equal(t, passTimes*time.Second, l.until(0))
-	more, _ = l.learn(&p.Jumps, &store.Claimed{Arrived: store.Arrived{Last: 1500, More: true, New: 1500 + behindMost + 1}}, looked, 0)
-	require.True(t, more)
+	got = l.learn(&p.Jumps, &store.Claimed{Arrived: store.Arrived{Last: 1500, More: true, New: 1500 + behindMost + 1}}, looked, 0)
+	require.Equal(t, learned{next: passLeast, look: true}, got)
 	require.Equal(t, hasteTimes*time.Second, l.until(0))
 	require.EqualValues(t, 1500+behindMost+1, l.known)
+	l.open("h/1")
+	require.Empty(t, l.fresh, "claims visit it anyway")
+	l.begin()
 	for i := range keptMost + 1 {
 		l.open(fmt.Sprint("g/", i))
 	}
+	l.end()
 	require.Empty(t, l.runs, "there are too many")
 	require.Empty(t, l.fresh)
+	got = l.learn(&p.Jumps, &store.Claimed{Arrived: store.Arrived{Last: 20, New: 20}}, looked, 0)
+	require.EqualValues(t, 20, l.known, "the server has lost rows")
+}
+
+// A slice that began before all runs were forgotten brings none back, and the pass that it belongs
+// to is followed by another one soon.
+func TestAForgottenRunStaysForgotten(t *testing.T) {
+	for name, drop := range map[string]func(l *aLine){
+		"forget": func(l *aLine) { l.forget() },
+		"too many keys": func(l *aLine) {
+			for i := range keptMost + 1 {
+				l.open(fmt.Sprint("g/", i))
+			}
+		},
+	} {
+		l := newLine(true, 1)
+		l.begin()
+		began := l.look()
+		s := l.scouted()
+		drop(l)
+		l.found("", &s, began, 0)
+		l.passed(2*jumpsLeast, time.Second, 0)
+		l.end()
+		require.Empty(t, l.runs, name)
+		require.Equal(t, hasteTimes*time.Second, l.until(0), name)
+		l.begin()
+		l.found("", &s, l.look(), 0)
+		l.passed(2*jumpsLeast, time.Second, 0)
+		l.end()
+		require.NotEmpty(t, l.runs, name)
+		require.Equal(t, passTimes*time.Second, l.until(0), name)
+	}
+}
+
+// A key that is closed for good has no time that a claim could wait for, and the heap of times does
+// not grow with each visit.
+func TestTimesAreBounded(t *testing.T) {
+	l := newLine(true, 1)
+	s := l.scouted()
+	l.found("", &s, l.look(), 0)
+	forGood := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC).Unix() * 1_000_000 // as a gate that is closed without a time
+	for _, wait := range []int64{forGood, math.MaxInt64, farthest.Microseconds() + 1} {
+		l.expect(store.BlockedKey{Key: l.key, Wait: &wait}, 0)
+	}
+	require.Empty(t, l.times)
+	for i := range 100 {
+		wait := (time.Duration(100-i) * 100 * time.Millisecond).Microseconds()
+		l.expect(store.BlockedKey{Key: l.key, Wait: &wait}, 0)
+	}
+	l.passed(2*jumpsLeast, time.Second, 0)
+	require.Len(t, l.times, 1)
+	require.Equal(t, l.due[l.key], l.times[0].at)
+}
+
+// While passes fail, claims jump over runs for a bounded time only.
+func TestOldRunsAreDropped(t *testing.T) {
+	l := newLine(true, 1)
+	s := l.scouted()
+	l.found("", &s, l.look(), 0)
+	l.passed(2*jumpsLeast, time.Second, 0)
+	l.held = false // by another process
+	require.Equal(t, 1, l.claim(oldest))
+	require.Zero(t, l.begun)
+	l.claim(oldest + hasteTimes*time.Second + 1)
+	require.Equal(t, 1, l.begun)
 }

@@ -223,17 +223,20 @@ func (s *scheduler) next(r *claimReply, due *time.Timer) {
 	}
 	s.clear = short && (r.after == store.Place{}) && r.Left == 0
 	s.cutOff(r)
-	fresh, soon := s.jumps.learn(&s.told, &r.Claimed, s.looked, s.since())
+	learned := s.jumps.learn(&s.told, &r.Claimed, s.looked, s.since())
+	if learned.look {
+		wake(s.scout, true)
+	}
 	crowded := short && (r.Crowded || s.gates.scarce(s.name, &r.Claimed))
 	s.crowded.Store(crowded)
 	left := crowded && s.gates.lefts.Load() != s.lefts
 	again := claimAgain(&r.Claimed)
-	again = sooner(again, soon)
+	again = sooner(again, learned.next)
 	if r.Yielded {
 		again = sooner(again, s.yields.began(s.since()))
 	}
 	switch {
-	case !short, left, s.wide, len(r.Refused) > 0, r.More && len(r.Claims) > 0, r.Turn.Blind, fresh:
+	case !short, left, s.wide, len(r.Refused) > 0, r.More && len(r.Claims) > 0, r.Turn.Blind, learned.more:
 		s.ready = true // a full claim, or one that moved or set apart rows, will move some, or left some in line: there may be more
 	case r.after != store.Place{} && (again < 0 || s.front-s.since() < again):
 		due.Reset(s.front - s.since()) // then look at the rows before it
@@ -287,6 +290,9 @@ func (s *scheduler) failed(r claimReply) {
 		}
 	}
 	s.failures++
+	if store.Unknown(r.err) { // what it has put in line is not known
+		s.lookSoon()
+	}
 	s.trouble("claim", r.err)
 	s.picks.failed(s.process, r.err)
 }

@@ -51,6 +51,8 @@ func (r *rest) cancel(ctx context.Context, after int64) (store.Rested, error) {
 	for _, f := range r.flights.of(done.Cancelled) { // in other processes the next heartbeat does
 		f.cancel(fsm.ErrCancelled)
 	}
-	r.ended(done.Cancelled)
+	if r.ended(done.Cancelled); len(done.Cancelled) > 0 {
+		r.lookSoon() // runs may have given up their places
+	}
 	return done, nil
 }

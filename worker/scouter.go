@@ -50,9 +50,10 @@ func (s *scouter) run() {
 // of which this process does not know at which keys.
 func (p *process) lookSoon() {
 	for _, q := range p.queues {
-		q.jumps.soon(p.since())
+		if q.jumps.soon(p.since()) {
+			wake(p.scout, true)
+		}
 	}
-	wake(p.scout, true)
 }
 
 // Freed announces that an operator has set keys of gates free, or ended instances: those may have
@@ -89,7 +90,9 @@ func (s *scouter) pass(q *queue) error {
 	var at store.Scouted
 	var cost time.Duration
 	soon := q.jumps.horizon()
-	keys, blocked := 0, 0
+	q.jumps.begin()
+	defer q.jumps.end()
+	keys, blocked, due := 0, 0, 0
 	for more := true; more; more = at.Next != "" {
 		from, began := at.Next, q.jumps.look()
 		took, err := s.slice(s.looking, func(ctx context.Context) (err error) {
@@ -100,13 +103,13 @@ func (s *scouter) pass(q *queue) error {
 			return err
 		}
 		q.jumps.found(from, &at, began, s.since())
-		keys, blocked, cost = keys+at.Keys, blocked+at.Blocked, cost+took
+		keys, blocked, due, cost = keys+at.Keys, blocked+at.Blocked, due+len(at.Due), cost+took
 		if at.Next != "" && cost > rushed && !s.pause(took) {
 			return nil
 		}
 	}
-	if q.jumps.passed(blocked, cost, s.since()); keys > blocked {
-		q.nudge()
+	if q.jumps.passed(blocked, cost, s.since()); keys > blocked || due > 0 {
+		q.nudge() // the claim also learns when the time of the next key comes
 	}
 	return nil
 }

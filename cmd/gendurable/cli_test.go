@@ -33,7 +33,7 @@ func TestBadCommandLines(t *testing.T) {
 		"--limit: 0, at least 1":                           {"instance", "list", "--limit", "0"},
 		"the payload is not JSON":                          {"instance", "signal", "1", "paid", "cents"},
 		"which instances?":                                 {"instance", "cancel"},
-		"either name the instances, or select":             {"instance", "retry", "1", "--machine", "order"},
+		"name the instances, or select them by a filter":   {"instance", "retry", "1", "--machine", "order"},
 		"--dry-run is of a filter":                         {"instance", "pause", "1", "--dry-run"},
 		"--at: \"tomorrow\" is neither":                    {"instance", "reschedule", "1", "--at", "tomorrow"},
 		"missing flags: --at":                              {"instance", "reschedule", "1"},
