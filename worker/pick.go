@@ -290,7 +290,7 @@ func (s *scheduler) failed(r claimReply) {
 		}
 	}
 	s.failures++
-	if store.Unknown(r.err) { // what it has put in line is not known
+	if store.Unknown(r.err) { // it may have put rows in line
 		s.lookSoon()
 	}
 	s.trouble("claim", r.err)
