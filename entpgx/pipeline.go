@@ -53,7 +53,7 @@ func (d *Driver) pipeline(ctx context.Context, stmts []Stmt) error {
 	}
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
-		return &StmtError{Name: stmts[0].Name, Err: fmt.Errorf("acquire a connection: %w", err)}
+		return &StmtError{Name: stmts[0].Name, Err: fmt.Errorf("acquire a connection: %w", err), unconnected: true}
 	}
 	defer conn.Release()
 	return pipeline(ctx, conn, conn.Conn(), stmts, isIdle(conn.Conn()))
@@ -198,12 +198,13 @@ type StmtError struct {
 	Err error
 
 	beforeCommit bool // a COMMIT would have followed
+	unconnected  bool // there was no connection to send it over
 }
 
-// Error returns the statement's name and the cause; only the cause if nothing was sent, since then
-// the failure belongs to no statement.
+// Error returns the statement's name and the cause; only the cause if there was no connection, which
+// is no statement's failure.
 func (e *StmtError) Error() string {
-	if !e.Sent {
+	if e.unconnected {
 		return e.Err.Error()
 	}
 	return fmt.Sprintf("statement %q: %v", e.Name, e.Err)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -46,7 +48,9 @@ func stmtError(t *testing.T, err error, index int, name string) *entpgx.StmtErro
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, name, failed.Name, failed)
 	require.Equal(t, index, failed.Index)
-	require.ErrorContains(t, err, name+": ")
+	if !strings.HasPrefix(failed.Error(), "acquire a connection: ") {
+		require.ErrorContains(t, err, fmt.Sprintf("statement %q: ", name))
+	}
 	return failed
 }
 

@@ -380,7 +380,7 @@ func nearest[T any](all []T, most int, turn store.Turn, key func(T) string) []T 
 	return some
 }
 
-// learned is what follows from a claim.
+// learned has the consequences of a claim.
 type learned struct {
 	more bool          // keys have become fresh that it was not told of
 	next time.Duration // in how long the next one may find some; negative: not known
