@@ -13,6 +13,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // together makes n instances end at the same moment, so that their outcomes meet in the committer.
@@ -304,7 +305,7 @@ func TestWhatIsHeldDelaysNobodyElse(t *testing.T) {
 		}
 		s.pass(600 * time.Millisecond)
 		require.ElementsMatch(t, held, s.left(), "all others are durable")
-		s.pass(time.Hour)
+		s.pass(time.Duration(tier.Size(t, "MINUTES", 10, 60, 60)) * time.Minute)
 		require.ElementsMatch(t, held, s.left())
 		require.NotEmpty(t, s.journal.saying("pid=4711"), "whoever holds them is named")
 		for _, c := range s.db.commits {

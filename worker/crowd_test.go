@@ -11,6 +11,7 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // family inserts n children of a parent that waits for them, and whose row a stranger holds.
@@ -161,7 +162,8 @@ func TestChildrenOfManyHeldParentsGiveWay(t *testing.T) {
 // Parents whose streams have held children give way, too: they look again later, and the few that
 // waited outside as well.
 func TestStreamsOfManyHeldChildrenGiveWay(t *testing.T) {
-	const crowd, n = 50, 1000
+	const crowd = 50
+	n := tier.Size(t, "HELD", 200, 1000, 1000)
 	play(t, 3, func(t *testing.T, s *scene) {
 		s.onDemand = true
 		var parents, children []int64
@@ -180,7 +182,7 @@ func TestStreamsOfManyHeldChildrenGiveWay(t *testing.T) {
 		othersGoOn(s, p)
 		require.LessOrEqual(t, p.Activity().Queues[0].Held, crowd/streamCosts+3)
 		s.hold(time.Time{}, children...)
-		s.ended(n*turnEach + crowdMost + time.Minute)
+		s.ended(time.Duration(n)*turnEach + crowdMost + time.Minute)
 		for _, id := range parents {
 			require.Len(t, s.witness.runs(id), 1)
 		}
