@@ -131,13 +131,13 @@ func (r Rate) narrow() bool {
 func (r Rate) fault() error {
 	switch {
 	case r.N == 0 && r != Rate{}:
-		return errors.New("N is 0, but Per or Burst is set: N is how many may begin in each Per")
+		return errors.New("N is 0, but Per or Burst is set: N is how many may begin in each Per") //nolint:staticcheck // it begins with a field
 	case r.N < 0 || r.N > MaxGateRate:
-		return fmt.Errorf("N is %d, want 1 to %d", r.N, MaxGateRate)
+		return fmt.Errorf("N is %d, want 1 to %d", r.N, MaxGateRate) //nolint:staticcheck // it begins with a field
 	case r.Per != 0 && (r.Per < time.Millisecond || r.Per > MaxGatePer):
-		return fmt.Errorf("Per is %v, want 1ms to %v", r.Per, MaxGatePer)
+		return fmt.Errorf("Per is %v, want 1ms to %v", r.Per, MaxGatePer) //nolint:staticcheck // it begins with a field
 	case r.Burst < 0 || r.Burst > MaxGateRate:
-		return fmt.Errorf("Burst is %d, want 1 to %d", r.Burst, MaxGateRate)
+		return fmt.Errorf("Burst is %d, want 1 to %d", r.Burst, MaxGateRate) //nolint:staticcheck // it begins with a field
 	}
 	return nil
 }

@@ -201,8 +201,8 @@ type StmtError struct {
 	unconnected  bool // there was no connection to send it over
 }
 
-// Error returns the statement's name and the cause; only the cause if there was no connection, which
-// is no statement's failure.
+// Error returns the statement's name and the cause; only the cause if there was no connection,
+// which is no statement's failure.
 func (e *StmtError) Error() string {
 	if e.unconnected {
 		return e.Err.Error()

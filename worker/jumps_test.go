@@ -367,7 +367,7 @@ func TestNewRowsAreFreshOnce(t *testing.T) {
 	l.end()
 	require.Empty(t, l.runs, "there are too many")
 	require.Empty(t, l.fresh)
-	got = l.learn(&p.Jumps, &store.Claimed{Arrived: store.Arrived{Last: 20, New: 20}}, looked, 0)
+	l.learn(&p.Jumps, &store.Claimed{Arrived: store.Arrived{Last: 20, New: 20}}, looked, 0)
 	require.EqualValues(t, 20, l.known, "the server has lost rows")
 }
 
