@@ -34,7 +34,7 @@ func TestBadCommandLines(t *testing.T) {
 		"the payload is not JSON":                          {"instance", "signal", "1", "paid", "cents"},
 		"which instances?":                                 {"instance", "cancel"},
 		"name the instances, or select them by a filter":   {"instance", "retry", "1", "--machine", "order"},
-		"--dry-run is of a filter":                         {"instance", "pause", "1", "--dry-run"},
+		"--dry-run needs a filter":                         {"instance", "pause", "1", "--dry-run"},
 		"--at: \"tomorrow\" is neither":                    {"instance", "reschedule", "1", "--at", "tomorrow"},
 		"missing flags: --at":                              {"instance", "reschedule", "1"},
 		"expected \"<schedule>\"":                          {"schedule", "delete"},
