@@ -23,7 +23,7 @@ func TestSizeOfASmallHost(t *testing.T) {
 	require.NoError(t, err, string(out))
 	built, err := os.Stat(binary)
 	require.NoError(t, err)
-	require.Less(t, built.Size(), int64(18_900_000))
+	require.Less(t, built.Size(), int64(19_000_000))
 
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "./small")
 	out, err = list.Output()
