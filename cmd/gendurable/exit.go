@@ -47,7 +47,7 @@ var exitCodes = []struct {
 	{codeUnmet, "unmet", "a filter matched nothing, a check of `doctor` or `cluster check` failed, `vet` found something, `migrate status` is not current, the instance waited for has failed"},
 	{codeNoConnection, "no_connection", "the database cannot be reached"},
 	{codeSchema, "schema", "the schema is missing, older or newer than this program"},
-	{codeUnconfirmed, "unconfirmed", "nobody confirmed; nothing was done"},
+	{codeUnconfirmed, "unconfirmed", "not confirmed; nothing was done"},
 	{codeTimeout, "timeout", "the time of `--timeout`, `--for` or `--count` was up"},
 	{codeInterrupted, "interrupted", "by a signal"},
 }
