@@ -131,7 +131,8 @@ func TestAChildThatGivesWayHasNotBegun(t *testing.T) {
 // However many parents are held, each with one child, their children leave the slots to others, and
 // as few try at a time as room is for. None runs twice.
 func TestChildrenOfManyHeldParentsGiveWay(t *testing.T) {
-	const crowd, n = 50, 1000
+	const crowd = 50
+	n := tier.Size(t, "HELD", 200, 1000, 1000)
 	for _, slots := range []int{1, 5} {
 		t.Run(fmt.Sprint(slots, " slots"), func(t *testing.T) {
 			play(t, slots, func(t *testing.T, s *scene) {
@@ -149,7 +150,7 @@ func TestChildrenOfManyHeldParentsGiveWay(t *testing.T) {
 				require.GreaterOrEqual(t, held, crowd)
 				require.LessOrEqual(t, held, crowd+(1+committingEach)*slots, "those that had begun by then")
 				s.hold(time.Time{}, parents...)
-				s.ended(n*turnEach + crowdMost + time.Minute)
+				s.ended(time.Duration(n)*turnEach + crowdMost + time.Minute)
 				for _, id := range children {
 					require.Len(t, s.witness.runs(id), 1)
 				}

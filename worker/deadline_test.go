@@ -48,7 +48,7 @@ func TestInstancesOverTheirDeadlineFail(t *testing.T) {
 // The context of a step ends at the deadline, with a cause of its own. The step decides what to do
 // then.
 func TestAStepIsToldOfTheDeadline(t *testing.T) {
-	failure := func(r row) string { return r.failure }
+	failure := func(r *row) string { return r.failure }
 	for name, c := range map[string]struct {
 		out   *step.Commit
 		err   error

@@ -181,7 +181,7 @@ func (s *scene) ended(most time.Duration) {
 func (s *scene) left() (ids []int64) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
-	for _, r := range s.db.rows {
+	for _, r := range s.db.unended() {
 		if !r.terminal() {
 			ids = append(ids, r.ID)
 		}
