@@ -78,8 +78,12 @@ checks-lint: bin/golangci-lint bin/tier
 # Goroutines meet in these packages. The race detector makes them compute several times as much, so their tests run in the short form.
 RACED := ./worker ./engine ./signal ./cluster ./entpgx ./dashboard ./integration
 
+# These tests run without it. They compute for one goroutine, compare durations, or need much memory.
+UNRACED := ^(TestNobodyWaitsForWhatTheyDoNotNeed|TestNobodyWaitsBesideACrowd|TestManyLargeStates|TestAPI|TestAPIAccess|TestWhatLiesOutsideDoesNotExist|TestExportsNeedTheRoomOfAnInstance|TestEveryRouteKeepsToTheAccess|TestPagesHaveAllPlaces|TestPagesOfferWhatTheAccessMay|TestPagesTouchFewBuffers)$$
+
 tests-race: bin/withpg bin/tier ## Run the tests of the packages where goroutines meet, with the race detector
-	@$(STAGE) race bin/withpg $(GOTEST) $(RACE) -short -p 3 -parallel 6 -timeout 15m $(RACED)
+	@$(STAGE) race bin/withpg $(GOTEST) $(RACE) -short -skip '$(UNRACED)' -p 3 -parallel 6 -timeout 15m $(RACED)
+	@$(STAGE) unraced bin/withpg $(GOTEST) -short -run '$(UNRACED)' -p 2 -parallel 8 -timeout 15m ./dashboard ./integration
 
 MODULE := github.com/gendurable/gendurable
 

@@ -61,7 +61,7 @@ var holds = []hold{
 		s.allInTurn()
 	}},
 	{name: "children of more streams than may wait without a slot", slots: 20, crowded: true, begin: func(s *stage) {
-		crowdOf(s, crowdSize(), "round, stream_most, join_round, join_size, join_done, wake_ended", "-1, 10, 1, 1, 1, 1",
+		crowdOf(s, tier.Pick(200, 11_000), "round, stream_most, join_round, join_size, join_done, wake_ended", "-1, 10, 1, 1, 1, 1",
 			"parent_round, status, finished_at, joined, stream_nth", "-1, 'done', now(), gen_random_uuid(), 1", "parent_id IS NOT NULL")
 		s.allInTurn()
 	}},
