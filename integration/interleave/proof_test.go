@@ -113,7 +113,7 @@ func TestNobodyWaitsForAStranger(t *testing.T) {
 // newProof returns a proof that the environment configures.
 func newProof(t *testing.T) *proof {
 	t.Helper()
-	return &proof{t: t, share: uint64(tier.Size(t, shareVariable, 1600, 720, 1)), seed: uint64(tier.Size(t, seedVariable, 1, 1, 1))}
+	return &proof{t: t, share: uint64(tier.Size(t, shareVariable, 1600, 1200, 1)), seed: uint64(tier.Size(t, seedVariable, 1, 1, 1))}
 }
 
 // start starts the rigs, which do the work sent to them. done waits until all of it is done.
