@@ -15,8 +15,8 @@ var (
 	// hazardRow is a hazard and its cure in docs/hazards.md, hazardProof its line in docs/hazards.txt.
 	hazardRow   = regexp.MustCompile(`^- T(\d+): \S.*[.?] \*\S.*\.\*$`)
 	hazardProof = regexp.MustCompile(`^T(\d+): (.+)$`)
-	// holdRow lists locks that the tests hold, the work that may wait, and why the rest goes on.
-	holdRow = regexp.MustCompile(`^- ([^:*]+): \*[^*]+\*; .+\.$`)
+	// holdRow lists locks that the tests hold, and the work that may wait for them.
+	holdRow = regexp.MustCompile(`^- ([^:*]+): \*[^*]+\*$`)
 	// proof is one thing that a line names: a test, a mutant of a suite, a check.
 	proof = regexp.MustCompile(`^(?:((?:Test|Fuzz)\w+)|(interleave|model) "([^"]+)"|soak (\w+))$`)
 )

@@ -28,7 +28,7 @@ var holds = []hold{
 	{name: "the heads of as many keys as there are slots, by a host", slots: 4, begin: heads(4, 2)},
 	{name: "the head of a key with many behind it, by a host", slots: 2, begin: heads(1, 50)},
 	{name: "the head of a key, by a step of another queue", slots: 1, begin: byAStep},
-	{name: "what executes a key, by a host", slots: 3, begin: func(s *stage) {
+	{name: "the row that executes a key, by a host", slots: 3, begin: func(s *stage) {
 		ids := s.gated(errandMachine.New(errand{Kind: "gated"}).PartitionKey("k"))
 		s.hold(ids...)
 		s.held = append(ids, s.insert(keyed("k", 20)...)...)
@@ -45,18 +45,18 @@ var holds = []hold{
 	{name: "as many outcomes' rows as there are slots", slots: 3, begin: outcomes(3, "gated")},
 	{name: "the rows of kept claims", slots: 30, begin: outcomes(20, "gated, then on")},
 	{name: "many outcomes' rows", slots: 60, begin: outcomes(40, "gated")},
-	{name: "the parent of what ends", slots: 3, begin: func(s *stage) {
+	{name: "the parent of a child that ends", slots: 3, begin: func(s *stage) {
 		parent := s.parent(3)
 		s.hold(parent)
 		s.held = append(s.held, parent)
 		s.crew.open("")
 	}},
 
-	{name: "the parent of more that end than may wait without a slot", slots: 20, crowded: true, begin: func(s *stage) {
+	{name: "the parent of more children that end than may wait without a slot", slots: 20, crowded: true, begin: func(s *stage) {
 		family(1100, `priority = 0`)(s)
 		s.allInTurn()
 	}},
-	{name: "more parents than may wait without a slot, each of one that ends", slots: 20, crowded: true, begin: func(s *stage) {
+	{name: "more parents than may wait without a slot, each of a child that ends", slots: 20, crowded: true, begin: func(s *stage) {
 		crowdOf(s, crowdSize(), "status, round, children_pending", "'awaiting_children', 1, 1", "parent_round", "1", "parent_id IS NULL")
 		s.allInTurn()
 	}},
@@ -86,15 +86,15 @@ var holds = []hold{
 	}},
 
 	// These sweeps find more held rows than they read at a time.
-	{name: "the parent of many that are over their deadline", slots: 3, begin: family(300, `status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`)},
-	{name: "the parent of many whose leases have expired", slots: 3, begin: family(300, `status = 'executing', locked_by = 'gone', crashes = 5, lease_expires_at = now() - interval '1 minute'`)},
+	{name: "the parent of many children over their deadline", slots: 3, begin: family(300, `status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`)},
+	{name: "the parent of many children whose leases have expired", slots: 3, begin: family(300, `status = 'executing', locked_by = 'gone', crashes = 5, lease_expires_at = now() - interval '1 minute'`)},
 	{name: "the root of many nodes that are to be skipped", slots: 3, begin: family(300, `node = 'n' || id, join_failed = 1, pick_lane = 5`)},
-	{name: "many that are over their deadline", slots: 3, begin: func(s *stage) {
+	{name: "many instances over their deadline", slots: 3, begin: func(s *stage) {
 		ids := s.insert(errands(300, "overdue")...)
 		execute(s.T, s.pool, `UPDATE gendurable.gen_durable SET status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`)
 		s.within(`SELECT FROM gendurable.gen_durable WHERE id = ANY($1) FOR NO KEY UPDATE`, ids)
 	}},
-	{name: "many whose awaits are over", slots: 3, begin: func(s *stage) {
+	{name: "many instances whose awaits are over", slots: 3, begin: func(s *stage) {
 		ids := s.insert(errands(1100, "timer")...)
 		execute(s.T, s.pool, `UPDATE gendurable.gen_durable SET status = 'awaiting_signal', awaits = '{word}', await_deadline = now() - interval '1 minute'`)
 		s.within(`SELECT FROM gendurable.gen_durable WHERE id = ANY($1) FOR NO KEY UPDATE`, ids)
@@ -154,7 +154,7 @@ var holds = []hold{
 		s.within(`SELECT FROM gendurable.gates FOR UPDATE`)
 		s.beside = append(s.beside, s.insert(of("held"), of("another"), of("another"))...)
 	}},
-	{name: "what a key of a gate owes", slots: 3, begin: func(s *stage) {
+	{name: "the debt of a key of a gate", slots: 3, begin: func(s *stage) {
 		s.customers(engine.Gate{Rate: engine.Rate{N: 1000, Burst: 1000}})
 		execute(s.T, s.pool, `INSERT INTO gendurable.gate_keys (key, debt) VALUES ('customers/held', 1)`)
 		s.within(`SELECT FROM gendurable.gate_keys FOR UPDATE`)
@@ -189,18 +189,18 @@ var holds = []hold{
 		execute(s.T, s.pool, `ALTER TABLE gendurable.gen_durable DROP CONSTRAINT gen_durable_times_check`)
 		put(s.T, s.pool, "fsm, fsm_version, step, state, inserted_at, priority", "'errand', 1, 'start', '{}', 'infinity', -1")
 	}},
-	{name: "a row that nobody may claim", slots: 3, begin: refused("runnable", "executing", "")},
-	{name: "more rows that nobody may claim than there are slots", slots: 2, begin: func(s *stage) {
+	{name: "a row that no claim may change", slots: 3, begin: refused("runnable", "executing", "")},
+	{name: "more rows that no claim may change than there are slots", slots: 2, begin: func(s *stage) {
 		for range 10 {
 			put(s.T, s.pool, "fsm, fsm_version, step, state, priority, partition_key",
 				`'errand', 1, 'start', '{"Mark": "`+refusal+`"}', -1, 'refused'`)
 		}
 		refused("runnable", "executing", "")(s)
 	}},
-	{name: "a row that nobody may wake", slots: 3, begin: refused("awaiting_signal", "runnable", "awaits = '{word}', await_deadline = now()")},
-	{name: "a row that nobody may fail", slots: 3, begin: refused("awaiting_signal", "failed", "awaits = '{word}', deadline = now()")},
-	{name: "a row that nobody may reap", slots: 3, begin: refused("executing", "runnable", "locked_by = 'gone', lease_expires_at = now() - interval '1 hour'")},
-	{name: "outcomes that nobody may commit", slots: 20, begin: func(s *stage) {
+	{name: "a row that no sweep may wake", slots: 3, begin: refused("awaiting_signal", "runnable", "awaits = '{word}', await_deadline = now()")},
+	{name: "a row that no sweep may fail", slots: 3, begin: refused("awaiting_signal", "failed", "awaits = '{word}', deadline = now()")},
+	{name: "a row that no sweep may reap", slots: 3, begin: refused("executing", "runnable", "locked_by = 'gone', lease_expires_at = now() - interval '1 hour'")},
+	{name: "outcomes that no commit may apply", slots: 20, begin: func(s *stage) {
 		s.refuse("executing", "done")
 		specs := errands(10, "gated")
 		for n := range 2 {
@@ -212,21 +212,21 @@ var holds = []hold{
 
 	// Steps' own transactions take turns, each of which may wait for a held row: those beside have to
 	// wait for a turn.
-	{name: "what steps' own transactions signal to", slots: 3, within: patience, begin: byTransactions},
+	{name: "the targets of signals from steps' own transactions", slots: 3, within: patience, begin: byTransactions},
 
 	// These holds are two things at once.
-	{name: "a row that nobody may claim, and the heads of keys, by a host", slots: 2, begin: func(s *stage) {
+	{name: "a row that no claim may change, and the heads of keys, by a host", slots: 2, begin: func(s *stage) {
 		refused("runnable", "executing", "")(s)
 		heads(2, 3)(s)
 	}},
-	{name: "a row that nobody may claim, and the row of an outcome", slots: 2, begin: func(s *stage) {
+	{name: "a row that no claim may change, and the row of an outcome", slots: 2, begin: func(s *stage) {
 		refused("runnable", "executing", "")(s)
 		outcomes(1, "gated")(s)
 	}},
 	{name: "a commit without an answer, and one of its rows", slots: 50, begin: unanswered},
 	{name: "the rest of a claim's answer, by a process that stands still", slots: 20, begin: frozen},
 	{name: "the rest of a claim's answer, by a process that stands still and is cut off", slots: 20, begin: cutOff},
-	{name: "idle sessions, by whoever ends them", slots: 3, begin: killed},
+	{name: "idle sessions, which are ended", slots: 3, begin: killed},
 
 	{name: "a step that does not end", slots: 2, begin: func(s *stage) {
 		s.gated(errandMachine.New(errand{Kind: "gated"}))
