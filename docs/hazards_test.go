@@ -12,17 +12,16 @@ import (
 )
 
 var (
-	// hazardRow is a hazard and its cure in docs/hazards.md, hazardProof its line in docs/hazards.txt.
-	hazardRow   = regexp.MustCompile(`^- T(\d+): \S.*[.?] \*\S.*\.\*$`)
-	hazardProof = regexp.MustCompile(`^T(\d+): (.+)$`)
+	// hazardEntry is a hazard of docs/hazards.txt, with its cure and its proof.
+	hazardEntry = regexp.MustCompile(`^T(\d+): \S.*\.\n    cure: \S.*\.\n    proof: (.+)$`)
 	// holdRow lists locks that the tests hold, and the work that may wait for them.
 	holdRow = regexp.MustCompile(`^- ([^:*]+): \*[^*]+\*$`)
 	// proof is one thing that a line names: a test, a mutant of a suite, a check.
 	proof = regexp.MustCompile(`^(?:((?:Test|Fuzz)\w+)|(interleave|model) "([^"]+)"|soak (\w+))$`)
 )
 
-// Each hazard has a line that names tests which fail without its cure, and exist; or the line says
-// why the hazard does not apply.
+// Each hazard names tests which fail without its cure, and exist; or the entry says why the hazard
+// does not apply.
 func TestEveryHazardIsProven(t *testing.T) {
 	t.Parallel()
 	_, tests := tree(t)
@@ -31,24 +30,11 @@ func TestEveryHazardIsProven(t *testing.T) {
 		"model":      listed(t, `(?m)^\t\{"([^"]+)", "\w+\.go",`, "integration", "model", "*mutants_test.go"),
 		"soak":       listed(t, `CREATE VIEW soak\.check_(\w+) AS`, "integration", "soak", "checks.sql"),
 	}
-	hazards := 0
-	for i, line := range read(t, "docs/hazards.md").lines {
-		if !strings.HasPrefix(line, "- ") {
-			continue
-		}
-		m := hazardRow.FindStringSubmatch(line)
-		require.NotNil(t, m, "docs/hazards.md:%d: want a hazard and its *cure*", i+1)
-		hazards++
-		require.Equal(t, strconv.Itoa(hazards), m[1], "docs/hazards.md:%d: the next number", i+1)
-	}
-	require.NotZero(t, hazards)
-	proven := read(t, "docs/hazards.txt").lines
-	require.Len(t, proven, hazards, "docs/hazards.txt has a line for each hazard of docs/hazards.md")
-	for i, line := range proven {
+	for i, entry := range hazards(t) {
 		number := i + 1
-		m := hazardProof.FindStringSubmatch(line)
-		require.NotNil(t, m, "docs/hazards.txt:%d: want a number and what proves it", number)
-		require.Equal(t, strconv.Itoa(number), m[1], "docs/hazards.txt:%d: the next number", number)
+		m := hazardEntry.FindStringSubmatch(entry)
+		require.NotNil(t, m, "want a hazard, its cure and its proof: %s", entry)
+		require.Equal(t, strconv.Itoa(number), m[1], "want the next number: %s", entry)
 		if reason, ok := strings.CutPrefix(m[2], "does not apply: "); ok {
 			require.NotEmpty(t, strings.TrimSpace(reason), "T%d: why?", number)
 			continue
@@ -90,6 +76,15 @@ func TestEveryHoldIsDocumented(t *testing.T) {
 	for name := range page {
 		require.True(t, held[name], "no test holds %q", name)
 	}
+}
+
+// hazards are the entries of docs/hazards.txt, each part of one in a line.
+func hazards(t *testing.T) []string {
+	t.Helper()
+	text := strings.Join(read(t, "docs/hazards.txt").lines, "\n")
+	entries := strings.Split(strings.ReplaceAll(text, "\n      ", " "), "\n\n")[1:] // behind the title
+	require.NotEmpty(t, entries)
+	return entries
 }
 
 // listed are the names in a file.

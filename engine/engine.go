@@ -24,7 +24,7 @@
 // Errors are sentinels, for errors.Is. Those with data also have a type, for errors.As.
 //
 // In comments, § followed by a number is a section of docs/specification.md, and T followed by a
-// number is a hazard of docs/hazards.md.
+// number is a hazard of docs/hazards.txt.
 package engine
 
 import (

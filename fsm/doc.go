@@ -48,6 +48,6 @@
 //
 // The package does no I/O, and imports only internal/step.
 //
-// Comments cite docs/hazards.md by row, as T1 to T99, and docs/specification.md by section, as spec
+// Comments cite docs/hazards.txt by number, as T99, and docs/specification.md by section, as spec
 // §1.
 package fsm

@@ -25,6 +25,6 @@
 //
 // Of the project the package may import package fsm, and of that only ID, Status and Failure.
 //
-// Comments cite docs/hazards.md by row, as T1 to T99, and docs/specification.md by section, as spec
+// Comments cite docs/hazards.txt by number, as T99, and docs/specification.md by section, as spec
 // §1.
 package schema

@@ -5,7 +5,7 @@
 //
 // It imports fsm, internal/pace, internal/step and internal/store; never ent or engine.
 //
-// Comments cite docs/hazards.md by row, as T1 to T99, and docs/specification.md by section, as spec
+// Comments cite docs/hazards.txt by number, as T99, and docs/specification.md by section, as spec
 // §1.
 package signal
 

@@ -7,7 +7,7 @@
 // sweeps (reaper, GC).
 //
 // In comments, § followed by a number is a section of docs/specification.md, and T followed by a
-// number is a hazard of docs/hazards.md.
+// number is a hazard of docs/hazards.txt.
 //
 // The package imports fsm, internal/step and internal/store, and never ent or engine. Hosts use
 // only its Hooks and Queue, under engine's names.

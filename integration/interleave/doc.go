@@ -15,6 +15,6 @@
 // invariants.sql has a view per invariant, which must be empty.
 //
 // In comments, § followed by a number is a section of docs/specification.md, and T followed by a
-// number is a hazard of docs/hazards.md. The README lists the pairs, the mutants, and how to
+// number is a hazard of docs/hazards.txt. The README lists the worlds, the verbs, and how to
 // rerun one schedule.
 package interleave

@@ -8,7 +8,7 @@
 // suites cover those.
 //
 // In comments, § followed by a number is a section of docs/specification.md, and T followed by a
-// number is a hazard of docs/hazards.md.
+// number is a hazard of docs/hazards.txt.
 package model
 
 import (

@@ -4,7 +4,7 @@
 // Package fsm turns typed values into these and back; packages store and worker pass them on.
 // Package step imports nothing of the project, so that every layer can use it.
 //
-// Comments cite docs/hazards.md by row, as T1 to T99, and docs/specification.md by section, as spec
+// Comments cite docs/hazards.txt by number, as T99, and docs/specification.md by section, as spec
 // §1.
 package step
 

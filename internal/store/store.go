@@ -7,7 +7,7 @@
 // host's transaction the search_path is the host's. docs/internals.md states the locking rules.
 //
 // In comments, § followed by a number is a section of docs/specification.md, and T followed by a
-// number is a hazard of docs/hazards.md.
+// number is a hazard of docs/hazards.txt.
 //
 // The package imports internal/step, internal/pace and entpgx, and nothing else of the project.
 package store
