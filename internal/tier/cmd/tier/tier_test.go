@@ -138,11 +138,16 @@ func TestAProofWritesItsRow(t *testing.T) {
 	require.NoError(t, proof("soak", []string{"true"}))
 	require.NoError(t, proven())
 
-	require.NoError(t, os.WriteFile("code", []byte("1"), 0o600))
-	for _, command := range [][]string{{"add", "code"}, {"commit", "-q", "-m", "second"}} {
-		_, err := git(command...)
-		require.NoError(t, err)
+	change := func(file string) {
+		require.NoError(t, os.WriteFile(file, []byte("1"), 0o600))
+		for _, command := range [][]string{{"add", file}, {"commit", "-q", "-m", "change"}} {
+			_, err := git(command...)
+			require.NoError(t, err)
+		}
 	}
+	change("docs/hazards.txt")
+	require.NoError(t, proven())
+	change("code")
 	require.ErrorContains(t, proven(), "after which this changed: code")
 	require.NoError(t, os.WriteFile("code", []byte("2"), 0o600))
 	require.NoError(t, proof("soak", []string{"true"}))
