@@ -65,7 +65,7 @@ func TestGoCompiles(t *testing.T) {
 	}
 }
 
-// codeOf is what follows the imports of a file.
+// codeOf returns the code behind the imports of a file.
 func codeOf(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(path)))

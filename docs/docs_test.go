@@ -57,6 +57,16 @@ func pages(t *testing.T) []page {
 	return all
 }
 
+// withFolders are the pages, and further ones beside code, which neither llms.txt nor the site has.
+func withFolders(t *testing.T) []page {
+	t.Helper()
+	all := pages(t)
+	for _, path := range []string{"bench/README.md", "bench/tried.md", "integration/interleave/README.md"} {
+		all = append(all, read(t, path))
+	}
+	return all
+}
+
 func read(t *testing.T, path string) page {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, path))

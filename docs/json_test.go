@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A struct that the engine returns has a name in JSON for each field: that of the field in snake
-// case, and of a duration with its unit. Hosts serve such structs as they are, and the command line
+// A struct that the engine returns has a name in JSON for each field: the field's name in snake
+// case, for a duration with its unit. Hosts serve such structs as they are, and the command line
 // prints some of them.
 func TestWhatIsReturnedHasNamesInJSON(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ var (
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	all := map[string]page{}
-	for _, p := range pages(t) {
+	for _, p := range withFolders(t) {
 		all[p.path] = p
 	}
 	for _, p := range all {
@@ -71,7 +71,7 @@ func orFolder(to string) string {
 	return at
 }
 
-// anchors are a page's headings as its readers' browsers know them, and what is marked in it.
+// anchors are a page's headings as its readers' browsers know them, and the places marked in it.
 func anchors(p page) []string {
 	var out []string
 	for _, line := range p.prose() {
@@ -85,7 +85,7 @@ func anchors(p page) []string {
 	return out
 }
 
-// What stands in code marks and looks like a test or a path of this repository is one.
+// Text in code marks that looks like a test or a path of this repository is one.
 func TestNamesExist(t *testing.T) {
 	t.Parallel()
 	sources, tests := tree(t)
@@ -95,7 +95,7 @@ func TestNamesExist(t *testing.T) {
 	for _, e := range top {
 		folders[e.Name()] = e.IsDir()
 	}
-	for _, p := range pages(t) {
+	for _, p := range withFolders(t) {
 		for number, line := range p.prose() {
 			for _, m := range code.FindAllStringSubmatch(line, -1) {
 				name := m[1]
@@ -134,7 +134,7 @@ func tree(t *testing.T) (files, tests map[string]bool) {
 	return files, tests
 }
 
-// The reference of the configuration has a row for each field, and none for what is gone.
+// The reference of the configuration has a row for each field, and no other.
 func TestConfigurationIsComplete(t *testing.T) {
 	t.Parallel()
 	row := regexp.MustCompile("^\\| `(\\w+)` \\|")
@@ -181,7 +181,7 @@ func TestStatementsAreComplete(t *testing.T) {
 	require.Equal(t, slices.Compact(statements), documented)
 }
 
-// A page that nobody can take in at once is two.
+// A page that is too long for one reading is two.
 func TestPagesAreShort(t *testing.T) {
 	t.Parallel()
 	for _, p := range pages(t) {
@@ -222,7 +222,7 @@ func TestExamplesAreListed(t *testing.T) {
 	}
 }
 
-// What comments cite is there to be looked up.
+// Comments cite entries that exist.
 func TestCitationsResolve(t *testing.T) {
 	t.Parallel()
 	made := len(decisions(t))
