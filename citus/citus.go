@@ -49,7 +49,7 @@ func Owner(ctx context.Context, meta Querier, schema string) (host string, port 
 		err = ErrNotDistributed
 	}
 	if err != nil {
-		return "", 0, fmt.Errorf("look who owns schema %q: %w", schema, err)
+		return "", 0, fmt.Errorf("look for the node that has schema %q: %w", schema, err)
 	}
 	return host, port, nil
 }

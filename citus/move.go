@@ -17,7 +17,7 @@ import (
 
 var (
 	// ErrCoordinator is returned by [Move] if its pool does not lead to the coordinator.
-	ErrCoordinator = errors.New("gendurable: only the coordinator of Citus moves schemas")
+	ErrCoordinator = errors.New("gendurable: only the coordinator of Citus moves schemas: connect to it")
 	// ErrNode is returned by [Move] if the address names no active worker that may have shards.
 	ErrNode = errors.New("gendurable: Citus has no such worker")
 	// ErrEpochs is returned by [Move] for a place of a cluster that has begun [MaxEpoch] epochs, as
@@ -131,7 +131,7 @@ func mayMove(ctx context.Context, coordinator Querier, schema, host string, port
 	}
 	var epoch int64
 	if err := coordinator.QueryRow(ctx, strings.ReplaceAll(epochSQL, "{s}", pgx.Identifier{schema}.Sanitize())).Scan(&epoch); err != nil {
-		return false, fmt.Errorf("look how often it has moved: %w", err)
+		return false, fmt.Errorf("read how often the schema was moved: %w", err)
 	}
 	switch {
 	case !leads:

@@ -102,7 +102,7 @@ func TestPlacesOnCitus(t *testing.T) {
 	require.NoError(t, cluster.Init(t.Context(), s.places), "it waits for nobody where it has nothing to write")
 	require.NoError(t, host.Rollback(t.Context()))
 	swapped := []cluster.Place{s.places[0], s.places[2], s.places[1]}
-	notStarted(t, swapped, 1, cluster.ErrPlaces, "it is place 2, and stands at 1")
+	notStarted(t, swapped, 1, cluster.ErrPlaces, "it was recorded as place 2, and is given as place 1")
 
 	c := working(t, s.places)
 	registered(t, c)

@@ -264,9 +264,9 @@ func (m *merged) begin() error {
 	case err != nil:
 		return bad("damaged: want the Next of a page, as it was")
 	case len(at.Lists) != len(m.lists):
-		return bad("of a cluster of %d places, and there are %d", len(at.Lists), len(m.lists))
+		return bad("it comes from a cluster of %d places, and this one has %d", len(at.Lists), len(m.lists))
 	case at.Query != of:
-		return bad("of a query with another Filter or order")
+		return bad("it comes from a query with another Filter or order")
 	}
 	for i, l := range m.lists {
 		if l.over = at.Lists[i] == ended; !l.over {

@@ -116,11 +116,11 @@ func TestPagesOfAllPlaces(t *testing.T) {
 		require.Equal(t, field, wrong.Field)
 	}
 	_, err = c.List(t.Context(), engine.Query{After: page.Next, OldestFirst: true})
-	require.ErrorContains(t, err, "of a query with another Filter or order")
+	require.ErrorContains(t, err, "it comes from a query with another Filter or order")
 	_, err = c.List(t.Context(), engine.Query{Limit: fsm.MaxLimit + 1})
 	require.ErrorContains(t, err, "Limit")
 	_, err = open(t, initialised(t, 3).places).List(t.Context(), engine.Query{After: page.Next})
-	require.ErrorContains(t, err, "of a cluster of 2 places, and there are 3")
+	require.ErrorContains(t, err, "it comes from a cluster of 2 places, and this one has 3")
 	seen := map[fsm.ID]bool{}
 	all := c.All(t.Context(), engine.Query{Limit: 3})
 	for range 2 { // a sequence may be ranged over again

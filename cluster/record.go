@@ -111,7 +111,7 @@ func (p *place) judge(f found) (r record, err error) {
 	case recorded && r.of != p.of:
 		return r, fmt.Errorf("%w: it is place %d of %d, and there are %d", ErrPlaces, r.place, r.of, p.of)
 	case recorded && r.place != p.index:
-		return r, fmt.Errorf("%w: it is place %d, and stands at %d", ErrPlaces, r.place, p.index)
+		return r, fmt.Errorf("%w: it was recorded as place %d, and is given as place %d", ErrPlaces, r.place, p.index)
 	case f.ids[1] > 0 && (f.ids[0] < first || f.ids[1] > last):
 		return r, fmt.Errorf("%w: it holds ids from %d to %d, and those of place %d are %d to %d", ErrPlaces, f.ids[0], f.ids[1], p.index, first, last)
 	case f.distributed && f.epoch > citus.MaxEpoch: // of 34 bits each
@@ -315,7 +315,7 @@ func (p *place) strays(ctx context.Context, db querier) (s strays, err error) {
 	text := strings.NewReplacer("{instance}", placeSQL("coalesce(correlation_key, partition_key)", "$1::bigint"), "{schedule}", placeSQL("name", "$1::bigint")).
 		Replace(straysSQL)
 	if err := db.QueryRow(ctx, p.sql(text), p.of, p.index).Scan(&s.instances, &s.instance, &s.schedules, &s.schedule); err != nil {
-		return s, fmt.Errorf("look for what belongs to other places: %w", err)
+		return s, fmt.Errorf("look for instances and schedules of other places: %w", err)
 	}
 	return s, nil
 }

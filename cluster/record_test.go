@@ -141,7 +141,7 @@ func TestPlacesAreThoseThatWereRecorded(t *testing.T) {
 	t.Parallel()
 	s := initialised(t, 3)
 	p := s.places
-	notStarted(t, []cluster.Place{p[0], p[2], p[1]}, 1, cluster.ErrPlaces, "it is place 2, and stands at 1")
+	notStarted(t, []cluster.Place{p[0], p[2], p[1]}, 1, cluster.ErrPlaces, "it was recorded as place 2, and is given as place 1")
 	notStarted(t, p[:2], 0, cluster.ErrPlaces, "it is place 0 of 3, and there are 2")
 	notStarted(t, append(slices.Clone(p), cluster.Place{Pool: s.pools[0], Schema: "new"}), 0, cluster.ErrPlaces, "of 3, and there are 4")
 	require.ErrorIs(t, cluster.Init(t.Context(), []cluster.Place{p[0], p[2], p[1]}), cluster.ErrPlaces)

@@ -99,7 +99,7 @@ func (s *server) answerAPI(route apiRoute) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		for name := range r.URL.Query() {
 			if !known[name] {
-				s.failAPI(w, r, &fieldError{name, errors.New("there is no such field")})
+				s.failAPI(w, r, &fieldError{name, errors.New("the operation has no such parameter; " + apiRoot + "openapi.json lists them")})
 				return
 			}
 		}
@@ -143,17 +143,37 @@ func decodeAPI(r *http.Request, into any) error {
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return &fieldError{wrong.Field, fmt.Errorf("a %s, want a %s", wrong.Value, wrong.Type)}
+			return &fieldError{cmp.Or(wrong.Field, "body"), fmt.Errorf("%s, want %s", wrong.Value, jsonName(wrong.Type))}
 		}
 		return &fieldError{"body", errors.New(strings.TrimPrefix(err.Error(), "json: "))}
 	}
 	if decoder.More() {
-		return &fieldError{"body", errors.New("there is more behind the document")}
+		return &fieldError{"body", errors.New("more text follows the JSON document: send one document")}
 	}
 	if err := onceEach("", json.NewDecoder(bytes.NewReader(text))); err != nil {
 		return err
 	}
 	return exactNames("", reflect.TypeOf(into).Elem(), text)
+}
+
+// jsonName names a type as JSON does.
+func jsonName(of reflect.Type) string {
+	for of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	switch of.Kind() { //nolint:exhaustive // bodies have few others
+	case reflect.Struct, reflect.Map:
+		return "object"
+	case reflect.Slice, reflect.Array:
+		return "array"
+	case reflect.Bool, reflect.String:
+		return of.Kind().String()
+	case reflect.Float32, reflect.Float64:
+		return "number"
+	case reflect.Int, reflect.Int64, reflect.Int32:
+		return fmt.Sprintf("integer of %d bits", of.Bits())
+	}
+	return of.String()
 }
 
 // onceEach returns an error for a member that occurs twice in one object. encoding/json takes the
@@ -174,7 +194,7 @@ func onceEach(in string, decoder *json.Decoder) error {
 			}
 			name, _ := token.(string)
 			if seen[name] {
-				return &fieldError{in + cut(name, 100), errors.New("it is there twice")}
+				return &fieldError{in + cut(name, 100), errors.New("given twice: give it once")}
 			}
 			seen[name] = true
 			member = in + cut(name, 100) + "."
@@ -202,7 +222,7 @@ func exactNames(in string, of reflect.Type, text json.RawMessage) error {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		field, is := known[name]
 		if !is {
-			return &fieldError{in + cut(name, 100), errors.New("there is no such field: names are told apart by case")}
+			return &fieldError{in + cut(name, 100), errors.New("there is no such field: upper and lower case count")}
 		}
 		if err := exactNames(in+name+".", field, members[name]); err != nil {
 			return err

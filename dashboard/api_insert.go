@@ -47,7 +47,7 @@ func (s *server) apiInsertOne(r *http.Request, in *apiInsert) (out apiInserted, 
 	case !access.everywhere() && (in.Key != "" || in.PartitionKey != ""):
 		// Keys are of all: this one would tell whether another instance has it, take signals that are
 		// kept for it, or keep others in line.
-		return out, &misuse{http.StatusForbidden, "Your access is bound, and keys are shared with what it does not cover.", "Nothing was inserted. Insert it without a key and a partition key."}
+		return out, &misuse{http.StatusForbidden, "Your access covers only some instances, and all instances share correlation keys and partition keys.", "Nothing was inserted. Insert it without a key and a partition key."}
 	}
 	stored, err := s.definitions(ctx)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *server) apiInsertOne(r *http.Request, in *apiInsert) (out apiInserted, 
 		return out, err
 	}
 	if done.Duplicate {
-		return out, &misuse{http.StatusConflict, fmt.Sprintf("The key %q is taken.", cut(in.Key, 100)), "Nothing was inserted: another instance has it."}
+		return out, &misuse{http.StatusConflict, fmt.Sprintf("Another instance has the key %q.", cut(in.Key, 100)), "Nothing was inserted."}
 	}
 	out.ID = done.ID
 	return out, nil
@@ -115,7 +115,10 @@ func (in *apiInsert) place(stored []engine.StoredDefinition, bound bool) (out ap
 		}
 	}
 	if of == nil {
-		return out, &fieldError{"machine", fmt.Errorf("no program has stored version %d of %q; 0 is the newest", in.Version, cut(in.Machine, 100))}
+		if in.Version == 0 {
+			return out, &fieldError{"machine", fmt.Errorf("no worker has registered a machine %q: start one that has it", cut(in.Machine, 100))}
+		}
+		return out, &fieldError{"version", fmt.Errorf("no worker has registered version %d of machine %q; 0 stands for the newest", in.Version, cut(in.Machine, 100))}
 	}
 	out = apiInserted{Machine: in.Machine, Version: of.Version, Step: in.Step}
 	if out.Step == "" {
@@ -123,7 +126,7 @@ func (in *apiInsert) place(stored []engine.StoredDefinition, bound bool) (out ap
 	}
 	if of.Graph.Keyed && in.Key == "" {
 		if bound {
-			return out, &misuse{http.StatusForbidden, "Instances of this machine have a key, which a bound access cannot give.", "Nothing was inserted."}
+			return out, &misuse{http.StatusForbidden, "Instances of this machine need a key, and your access covers only some instances, so it may not give one.", "Nothing was inserted."}
 		}
 		return out, &fieldError{"key", fmt.Errorf("instances of %s/%d have the key that their program declares: give the one that it makes of this state",
 			cut(in.Machine, 100), of.Version)}

@@ -186,11 +186,11 @@ func (s *server) apiInstances(r *http.Request) (out apiPage, err error) {
 	q := engine.Query{Filter: f, Limit: defaultRows, After: form.Get("after"), OldestFirst: form.Get("order") == "oldest"}
 	if text := form.Get("rows"); text != "" {
 		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > maxRows {
-			return out, &fieldError{"rows", fmt.Errorf("%q, 1 to %d", cut(text, 20), maxRows)}
+			return out, &fieldError{"rows", fmt.Errorf("%q, want 1 to %d", cut(text, 20), maxRows)}
 		}
 	}
 	if order := form.Get("order"); order != "" && order != "oldest" && order != "newest" {
-		return out, &fieldError{"order", fmt.Errorf("%q, oldest or newest", cut(order, 20))}
+		return out, &fieldError{"order", fmt.Errorf("%q, want oldest or newest", cut(order, 20))}
 	}
 	page, err := s.instances(r.Context(), q)
 	if err != nil {

@@ -277,7 +277,7 @@ func TestAPI(t *testing.T) {
 	require.Equal(t, map[string]string{"by": "api"}, got.Labels)
 	c.refuses("insert", "/api/instances", object{"machine": "shop", "queue": "orders", "key": "by the API"}, http.StatusConflict, "conflict", "")
 	c.refuses("insert", "/api/instances", object{"machine": "none"}, http.StatusBadRequest, "bad_input", "machine")
-	c.refuses("insert", "/api/instances", object{"machine": "shop", "version": 9}, http.StatusBadRequest, "bad_input", "machine")
+	c.refuses("insert", "/api/instances", object{"machine": "shop", "version": 9}, http.StatusBadRequest, "bad_input", "version")
 	c.refuses("insert", "/api/instances", object{"machine": "shop", "step": "nowhere"}, http.StatusBadRequest, "bad_input", "step")
 	c.refuses("insert", "/api/instances", object{"machine": "shop", "key": strings.Repeat("k", 600)}, http.StatusBadRequest, "bad_input", "key")
 

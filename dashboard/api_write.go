@@ -223,7 +223,7 @@ func placeText(place *int) string {
 
 func (s *server) apiOperate(r *http.Request, verb string, form url.Values) (apiDone, error) {
 	if form.Get("name") == "" {
-		return apiDone{}, &fieldError{"name", errors.New("empty")}
+		return apiDone{}, &fieldError{"name", errors.New("empty: name the queue, the schedule or the gate")}
 	}
 	r.SetPathValue("verb", verb)
 	_, _, err := s.operate(asForm(r, form))
@@ -234,7 +234,7 @@ func (s *server) apiOperate(r *http.Request, verb string, form url.Values) (apiD
 func (s *server) apiMakePlan(r *http.Request, in *apiPlanOf) (out apiPlanned, err error) {
 	for name := range in.Filter.Labels {
 		if strings.Contains(name, "=") { // the form has one text for both, and would divide it elsewhere
-			return out, &fieldError{"filter.labels", fmt.Errorf("name %q: an equals sign cannot be asked for here", cut(name, 80))}
+			return out, &fieldError{"filter.labels", fmt.Errorf("the name %q has an equals sign, which a filter here cannot express", cut(name, 80))}
 		}
 	}
 	form := in.Filter.form()

@@ -90,7 +90,7 @@ func ExampleOptionError() {
 	if wrong, ok := errors.AsType[*dashboard.OptionError](err); ok {
 		fmt.Println(wrong.Field, "|", wrong)
 	}
-	// Output: Heavy | gendurable: dashboard: Heavy: 1000, 0 to 100
+	// Output: Heavy | gendurable: dashboard: Heavy: 1000, want 0 to 100
 }
 
 // A level says what somebody may do, those before it included.

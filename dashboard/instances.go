@@ -210,7 +210,7 @@ func (s *server) listed(r *http.Request) (*instancesBody, error) {
 	q := engine.Query{Filter: f, Limit: defaultRows, After: form.Get("after"), OldestFirst: form.Get("order") == "oldest"}
 	if text := form.Get("rows"); text != "" {
 		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > maxRows {
-			return nil, &misuse{http.StatusBadRequest, fmt.Sprintf("rows: %q, 1 to %d.", cut(text, 20), maxRows), "Correct this field."}
+			return nil, &misuse{http.StatusBadRequest, fmt.Sprintf("rows: %q, want 1 to %d.", cut(text, 20), maxRows), "Correct this field."}
 		}
 	}
 	got, err := s.instances(ctx, q)

@@ -152,15 +152,15 @@ func (s *server) machine(r *http.Request) (string, *page, error) {
 	}
 	if len(b.Versions) == 0 {
 		return "", nil, &misuse{
-			http.StatusNotFound, fmt.Sprintf("Nothing is known of a machine %q.", cut(name, 100)),
-			"A machine is known from when a program with it has started, or has inserted instances of it.",
+			http.StatusNotFound, fmt.Sprintf("No worker has registered a machine %q, and no instance of it exists.", cut(name, 100)),
+			"A machine appears once a program that has it has started, or has inserted instances of it.",
 		}
 	}
 	version := b.Versions[0].Version
 	if text := r.FormValue("version"); text != "" {
 		if version, err = strconv.Atoi(text); err != nil || !slices.ContainsFunc(b.Versions, func(m *machineRow) bool { return m.Version == version }) {
 			return "", nil, &misuse{
-				http.StatusNotFound, fmt.Sprintf("Nothing is known of version %q of this machine.", cut(text, 20)), "The page of the machine lists its versions.",
+				http.StatusNotFound, fmt.Sprintf("No worker has registered version %q of this machine, and no instance of it exists.", cut(text, 20)), "The page of the machine lists its versions.",
 			}
 		}
 	}

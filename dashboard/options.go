@@ -99,22 +99,22 @@ func (o Options) validate() error {
 		faults = append(faults, &OptionError{field, fmt.Errorf(format, args...)})
 	}
 	if o.Timeout < 0 || o.Timeout > MaxTimeout {
-		wrong("Timeout", "%v, 0 to %v", o.Timeout, MaxTimeout)
+		wrong("Timeout", "%v, want 0 to %v", o.Timeout, MaxTimeout)
 	}
 	if o.Refresh != 0 && o.Refresh < MinRefresh {
 		wrong("Refresh", "%v, at least %v", o.Refresh, MinRefresh)
 	}
 	if o.Heavy < 0 || o.Heavy > MaxHeavy {
-		wrong("Heavy", "%d, 0 to %d", o.Heavy, MaxHeavy)
+		wrong("Heavy", "%d, want 0 to %d", o.Heavy, MaxHeavy)
 	}
 	// Others would never be stripped: a mux cleans the paths of requests.
 	if o.Base != "" && (o.Base == "/" || o.Base[0] != '/' || path.Clean(o.Base) != o.Base || strings.ContainsAny(o.Base, "?#%\\")) {
-		wrong("Base", "%q, must be a clean path like /ops: a slash in front and between names only, without . and .., and nothing encoded", o.Base)
+		wrong("Base", "%q, want a clean path like /ops: a slash in front and between names only, without . and .., and nothing encoded", o.Base)
 	}
 	for field, origins := range map[string][]string{"Frames": o.Frames, "TrustedOrigins": o.TrustedOrigins} {
 		for n, origin := range origins {
 			if !isOrigin(origin) {
-				wrong(fmt.Sprintf("%s[%d]", field, n), "%q, must be an origin like https://ops.example.com", origin)
+				wrong(fmt.Sprintf("%s[%d]", field, n), "%q, want an origin like https://ops.example.com", origin)
 			}
 		}
 	}

@@ -280,7 +280,7 @@ func (s *server) placeOf(ctx context.Context, text string) (*site, error) {
 		return s.sites[0], nil
 	}
 	place, err := strconv.Atoi(text)
-	wrong := &misuse{http.StatusBadRequest, fmt.Sprintf("place: %q, 0 to %d.", cut(text, 20), len(s.sites)-1), "Say at which place: each has its own."}
+	wrong := &misuse{http.StatusBadRequest, fmt.Sprintf("place: %q, want 0 to %d.", cut(text, 20), len(s.sites)-1), "Name the place: each has its own queues, schedules and limits."}
 	if err != nil {
 		return nil, wrong
 	}

@@ -207,7 +207,7 @@ func explain(err error) (status int, text, advice string) {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return http.StatusRequestEntityTooLarge, "What you sent is too large.", fmt.Sprintf("At most %d bytes are accepted.", tooLarge.Limit)
+		return http.StatusRequestEntityTooLarge, "Your request is too large.", fmt.Sprintf("At most %d bytes are accepted.", tooLarge.Limit)
 	case errors.Is(err, engine.ErrNotFound):
 		return http.StatusNotFound, "There is no such instance, or no longer.",
 			"It may have been deleted after its retention; the search finds others by id, key or label."

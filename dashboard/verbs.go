@@ -111,7 +111,7 @@ func bodyFault(err error) error {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil
 	}
-	return &misuse{http.StatusRequestTimeout, "What you sent did not arrive in time.", "Nothing was changed. Send it again."}
+	return &misuse{http.StatusRequestTimeout, "Your request did not arrive in time.", "Nothing was changed. Send it again."}
 }
 
 // one carries out a verb, and returns which notice says so.
@@ -171,7 +171,7 @@ func (s *server) change(ctx context.Context, at *site, id fsm.ID, verb string, f
 			}
 		}
 		if !json.Valid(state) {
-			return &misuse{http.StatusBadRequest, "The state is no JSON.", "Nothing was changed. Go back and correct it."}
+			return &misuse{http.StatusBadRequest, "The state is not JSON.", "Nothing was changed. Go back and correct it."}
 		}
 		change = fsm.ChangeJSON(func(json.RawMessage) (json.RawMessage, error) { return state, nil })
 	}
@@ -189,7 +189,7 @@ func send(ctx context.Context, at *site, id fsm.ID, form url.Values) (did string
 		payload = json.RawMessage("null")
 	}
 	if !json.Valid(payload) {
-		return "", &misuse{http.StatusBadRequest, "The payload is no JSON.", "Nothing was sent. Go back and correct it."}
+		return "", &misuse{http.StatusBadRequest, "The payload is not JSON.", "Nothing was sent. Go back and correct it."}
 	}
 	m := fsm.DeclareSignal[json.RawMessage](form.Get("name")).With(payload)
 	if key := form.Get("dedup"); key != "" {

@@ -21,7 +21,8 @@ var updateErrors = flag.Bool("update-errors", false, "write testdata/errors.txt:
 // faulty are the packages whose errors users read.
 var faulty = []string{
 	"citus", "cluster", "cmd/gendurable", "dag", "dashboard", "durabletest", "engine", "entity", "entity/extension", "entpgx", "fsm",
-	"internal/cron", "internal/shape", "internal/step", "internal/store", "migrate", "migrations", "signal", "telemetry", "vet", "worker",
+	"internal/around", "internal/cron", "internal/pgdev", "internal/query", "internal/shape", "internal/step", "internal/store",
+	"migrate", "migrations", "signal", "telemetry", "vet", "worker",
 }
 
 // testdata/errors.txt lists the texts of all errors, so that a review sees each that is new or has
@@ -47,7 +48,8 @@ func TestErrorsAreListed(t *testing.T) {
 }
 
 // errorTexts returns the texts of a package's errors, sorted: the texts that make an error, by
-// errors.New, fmt.Errorf, the package's functions around them, and the methods Error.
+// errors.New, fmt.Errorf, the package's functions around them, the methods Error, and the literals
+// of the package's types that have such a method.
 func errorTexts(t *testing.T, folder string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*.go"))
@@ -61,13 +63,16 @@ func errorTexts(t *testing.T, folder string) []string {
 		require.NoError(t, err)
 		files = append(files, file)
 	}
-	makers := map[string]bool{}
+	makers, types := map[string]bool{}, map[string]bool{}
 	for _, file := range files {
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if n.Body != nil && makes(n.Type, n.Body) {
 					makers[n.Name.Name] = true
+				}
+				if n.Name.Name == "Error" && n.Recv != nil {
+					types[typeName(n.Recv.List[0].Type)] = true
 				}
 			case *ast.AssignStmt:
 				for i, value := range n.Rhs {
@@ -98,6 +103,10 @@ func errorTexts(t *testing.T, folder string) []string {
 				if n.Name.Name == "Error" && n.Recv != nil && n.Body != nil {
 					note(n.Body, false)
 				}
+			case *ast.CompositeLit:
+				if types[typeName(n.Type)] {
+					note(n, true)
+				}
 			case *ast.CallExpr:
 				switch {
 				case !isMaker(n, makers):
@@ -115,6 +124,17 @@ func errorTexts(t *testing.T, folder string) []string {
 		})
 	}
 	return slices.Sorted(maps.Keys(found))
+}
+
+// typeName returns the name of a type of the package, or of a pointer to one, else "".
+func typeName(of ast.Expr) string {
+	if pointer, ok := of.(*ast.StarExpr); ok {
+		of = pointer.X
+	}
+	if name, ok := of.(*ast.Ident); ok {
+		return name.Name
+	}
+	return ""
 }
 
 // makes reports whether a function hands one of its parameters to errors.New or fmt.Errorf.

@@ -44,6 +44,22 @@ func (v Verb) method() string {
 	return strings.Join(words, "")
 }
 
+// appliesTo names the instances that a verb may change.
+var appliesTo = map[Verb]string{
+	VerbCancel:     "instances that have not ended",
+	VerbRetry:      "failed instances",
+	VerbRunNow:     "runnable instances that wait for their time",
+	VerbReschedule: "runnable instances",
+	VerbPause:      "instances that are neither paused nor ended",
+	VerbResume:     "paused instances that have not ended",
+	VerbEdit:       "instances that neither execute nor are done",
+	VerbRewind:     "instances that neither execute nor are done",
+	VerbRestart:    "failed instances, and those that wait for failed ones",
+}
+
+// applies returns the error of the verb for other instances.
+func (v Verb) applies() error { return fmt.Errorf("%s is for %s", v.method(), appliesTo[v]) }
+
 // These are the verbs, also for [Admin.Bulk].
 const (
 	VerbCancel     = Verb(store.Cancel)
@@ -254,7 +270,11 @@ func (a *Admin) told(verb Verb, id fsm.ID, done store.Operated) (Changed, error)
 	case errors.Is(r.Why, store.ErrMoved):
 		return Changed{}, fmt.Errorf("%w: instance %d: %w", ErrNotFound, id, r.Why)
 	case len(out.Descendants) == 0:
-		return Changed{}, &ConflictError{Verb: verb, ID: id, Status: fsm.Status(r.Status), Err: r.Why}
+		why := r.Why
+		if errors.Is(why, store.ErrApplies) {
+			why = verb.applies()
+		}
+		return Changed{}, &ConflictError{Verb: verb, ID: id, Status: fsm.Status(r.Status), Err: why}
 	default: // it had ended, its descendants had not
 		out.Was, out.Is = fsm.Status(r.Status), fsm.Status(r.Status)
 		return out, nil
@@ -347,7 +367,7 @@ func (a *Admin) operate(ctx context.Context, ids []int64, o *order) (store.Opera
 		return done, &DuplicateError{Key: fsm.Key(occupied.Key), Occupant: fsm.ID(occupied.Occupant)}
 	}
 	if family, ok := errors.AsType[*store.TooManyError](err); ok && o.Verb == store.Restart {
-		return done, &VerbError{VerbRestart, "target", fmt.Errorf("it has %w that have failed: restart parts of them first", family)}
+		return done, &VerbError{VerbRestart, "target", fmt.Errorf("it would restart %w: restart parts of them first", family)}
 	} else if ok {
 		return done, &VerbError{Verb(o.Verb), "Descendants", fmt.Errorf("%w: cancel parts of the family first", family)}
 	}

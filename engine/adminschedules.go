@@ -179,7 +179,7 @@ func (a *Admin) RunSchedule(ctx context.Context, name string, options ...VerbOpt
 		fired, err = a.engine.store.RunSchedule(ctx, name, by, func(due store.Due) (store.Firing, error) {
 			if Overlap(due.Overlap) == OverlapSkip && due.Live.ID != 0 {
 				refused = &ConflictError{Verb: VerbRunSchedule, ID: fsm.ID(due.Live.ID), Status: fsm.Status(due.Live.Status),
-					Err: errors.New("instances of this schedule must not overlap")}
+					Err: errors.New("the instance of an earlier occurrence is live, and the schedule has OverlapSkip")}
 			} else {
 				refused = guardCaller(func() (err error) {
 					spec, err = a.engine.occurrence(ctx, &due.Schedule, mark, time.Time{}, 0)

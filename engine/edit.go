@@ -185,11 +185,11 @@ func (o *order) checkEdit() error {
 	case o.change != nil && !edits && !rewinds:
 		return wrong("Changing", "an option of Edit and Rewind only")
 	case o.change == nil && edits:
-		return wrong("Changing", "none: what becomes of the state?")
+		return wrong("Changing", "none: give Changing, with the change of the state")
 	case o.to != nil && !rewinds:
 		return wrong("ToStep", "an option of Rewind only")
 	case o.to == nil && rewinds:
-		return wrong("ToStep", "none: where do they go on?")
+		return wrong("ToStep", "none: give ToStep, the step at which they go on")
 	}
 	if o.to != nil {
 		if err := checkName(*o.to, fsm.MaxNameBytes); err != nil {

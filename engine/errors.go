@@ -162,11 +162,13 @@ type ConfigError struct {
 }
 
 func (e *ConfigError) Error() string {
-	field := e.Field
-	if fault, ok := e.Err.(*fsm.DefinitionError); ok { //nolint:errorlint // its text names the field again
-		field = strings.TrimSuffix(field, "."+fault.Field)
+	field, err := e.Field, e.Err
+	if fault, ok := errors.AsType[*fsm.DefinitionError](err); ok && strings.HasSuffix(field, fault.Field) { // its text names the field again
+		err = fmt.Errorf("machine %.80q version %d: %w", fault.Machine, fault.Version, fault.Err)
+	} else if fault, ok := errors.AsType[*fsm.SpecError](err); ok { // its text begins with the word spec
+		field, err = field+"."+fault.Field, fault.Err
 	}
-	return fmt.Sprintf("gendurable: config: %s: %v", field, e.Err)
+	return fmt.Sprintf("gendurable: config: %s: %v", field, err)
 }
 
 // Unwrap returns what is wrong, e.g. a *fsm.DefinitionError.

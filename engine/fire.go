@@ -235,7 +235,7 @@ func guardCaller(f func() error) error {
 }
 
 // errNobodys is in no error. To look for it is to look at all of them.
-var errNobodys = errors.New("nobody's")
+var errNobodys = errors.New("the error of no function")
 
 // guarded runs f on a separate goroutine, and there looks at the error that f returns.
 func guarded(f func() error, look func(error) error) error {

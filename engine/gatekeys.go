@@ -102,10 +102,23 @@ func (a *Admin) changeKey(ctx context.Context, verb Verb, key string, options []
 	case errors.Is(err, store.ErrNoKey):
 		return false, &VerbError{verb, "key", store.ErrNoKey}
 	case errors.Is(err, store.ErrNoGate):
-		return false, fmt.Errorf("%w: %w", ErrNotFound, err)
+		name, _, _ := strings.Cut(key, "/")
+		return false, &noGateError{verb, name}
 	}
 	return changed, err
 }
+
+// noGateError is an ErrNotFound whose text names a gate.
+type noGateError struct {
+	verb Verb
+	name string
+}
+
+func (e *noGateError) Error() string {
+	return fmt.Sprintf("gendurable: %s: no such gate: %.80q", e.verb.method(), e.name)
+}
+
+func (*noGateError) Is(target error) bool { return target == ErrNotFound }
 
 // gateKey checks a key, and shortens its value like the label of an instance.
 func gateKey(key string) (string, error) {

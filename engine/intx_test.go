@@ -114,7 +114,7 @@ func TestInTxThatFailsWritesNothing(t *testing.T) {
 			_ = book(ctx, tx, v, "x")
 			_, _ = tx.Exec(ctx, `SELECT 1/0`)
 			return v.Done(""), nil
-		}, "passed over"},
+		}, "a statement failed and the function returned no error"},
 		"no outcome": {func(ctx context.Context, tx pgx.Tx, v *bookingVisit) (fsm.Outcome, error) {
 			return nil, book(ctx, tx, v, "x")
 		}, "nil, without an error"},
@@ -222,7 +222,7 @@ func TestInTxIsEndedByTheEngine(t *testing.T) {
 	id, err = e.Insert(t.Context(), booking.New(1))
 	require.NoError(t, err)
 	_, err = booking.Wait(within(t), e, id)
-	require.ErrorContains(t, err, "ended its transaction itself")
+	require.ErrorContains(t, err, "ended its transaction by COMMIT or ROLLBACK")
 }
 
 func TestInTxOfNothing(t *testing.T) {

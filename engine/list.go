@@ -77,7 +77,7 @@ func list(q *Query) (p query.ListParams, of [8]byte, err error) {
 	case err != nil:
 		return p, of, badQuery("After", "%w", err)
 	case c.query != of:
-		return p, of, badQuery("After", "of a query with another Filter or order")
+		return p, of, badQuery("After", "it comes from a query with another Filter or order")
 	}
 	p.After, p.Walk = &c.after, c.walk
 	return p, of, nil

@@ -61,7 +61,7 @@ func (e *Engine) Rates(ctx context.Context, o RatesOptions) (out Rates, err erro
 	case f.Bin < time.Second || f.Bin > f.Past:
 		return Rates{}, badQuery("Bin", "%v, want 1s to Past, %v", f.Bin, f.Past)
 	case f.Past/f.Bin > maxRateBins:
-		return Rates{}, badQuery("Bin", "%v in %v are %d, want at most %d", f.Bin, f.Past, f.Past/f.Bin, maxRateBins)
+		return Rates{}, badQuery("Bin", "%v divides Past (%v) into %d bins, want at most %d", f.Bin, f.Past, f.Past/f.Bin, maxRateBins)
 	}
 	var found store.Rates
 	err = e.patiently(ctx, task{doing: "count what was inserted and what has ended"}, func() error {

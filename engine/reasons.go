@@ -111,7 +111,7 @@ func (x *examination) conclude() {
 func (x *examination) silence() {
 	switch {
 	case x.exhausted:
-		x.add(ReasonPool, x.LastPoll, "find out who keeps the connections for so long, or give the pool more (MaxConns)",
+		x.add(ReasonPool, x.LastPoll, "look for code that keeps connections for long, or raise the pool's MaxConns",
 			"all connections of the pool are in use")
 	case errors.Is(x.Err, context.DeadlineExceeded):
 		x.add(ReasonDatabase, x.LastPoll, obstacles[ObstacleSilence].do, "the database does not answer in time")

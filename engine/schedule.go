@@ -125,6 +125,10 @@ func (c Config) schedules(f *faults, machines []*step.Machine) []declared {
 	first := map[string]int{}
 	for i, s := range c.Schedules {
 		field := fmt.Sprintf("Schedules[%.80s]", cmp.Or(s.name, strconv.Itoa(i)))
+		if s.name == "" && s.expression == "" && s.zone == "" {
+			f.add(field, "the zero Schedule: make it by Cron or Every")
+			continue
+		}
 		if j, taken := first[s.name]; taken {
 			f.add(field, "Schedules[%d] and Schedules[%d] have this name: give one another name", j, i)
 			continue

@@ -25,7 +25,7 @@ func TestScheduleFaults(t *testing.T) {
 		field    string
 		text     string
 	}{
-		"zero":               {engine.Schedule{}, "Schedules[0]", "the name: empty"},
+		"zero":               {engine.Schedule{}, "Schedules[0]", "the zero Schedule: make it by Cron or Every"},
 		"long name":          {engine.Cron(strings.Repeat("n", 257), "@daily", spec), "Schedules[nnnn", "257 bytes, at most 256"},
 		"name with NUL":      {engine.Cron("a\x00", "@daily", spec), "Schedules[a\x00]", "not a text"},
 		"bad cron":           {engine.Cron("x", "0 24 * * *", spec), "Schedules[x].Expression", "hour, at position 3: 24, want 0 to 23"},

@@ -292,7 +292,7 @@ func TestTxIsAbortedByPostgres(t *testing.T) {
 			refused, ok := errors.AsType[*pgconn.PgError](err)
 			require.True(t, ok, err)
 			require.Equal(t, "23514", refused.Code)
-			require.ErrorContains(t, err, "in the host's transaction")
+			require.ErrorContains(t, err, "in your transaction")
 		}
 		tx := begin()
 		refuse(tx)

@@ -52,7 +52,7 @@ func (t *Tx) Cancel(ctx context.Context, ids []fsm.ID, options ...VerbOption) ([
 		return nil, &VerbError{VerbCancel, "IfUnchanged", errors.New("not in a transaction of yours: use Admin")}
 	}
 	if o.within != nil {
-		return nil, &VerbError{VerbCancel, "Within", errors.New("not in a host's transaction; use Admin")}
+		return nil, &VerbError{VerbCancel, "Within", errors.New("not in a transaction of yours: use Admin")}
 	}
 	done, err := t.hosted.Cancel(ctx, t.others(ids), &o.Order)
 	if family, ok := errors.AsType[*store.TooManyError](err); ok {

@@ -117,11 +117,11 @@ func (j *ChildrenOutcome) checkStream() error {
 	case j.nodes != nil:
 		return fault("a graph is no stream: use Stream with ScheduleChildren")
 	case j.many:
-		return fault("both Quorum and Stream")
+		return fault("both Quorum and Stream: use one")
 	case j.race:
-		return fault("both Race and Stream")
+		return fault("both Race and Stream: use one")
 	case j.fast:
-		return fault("both FailFast and Stream")
+		return fault("both FailFast and Stream: use one")
 	case j.cancel:
 		return fault("both CancelRest and Stream: the first end would cancel the others")
 	}

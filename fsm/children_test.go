@@ -141,9 +141,9 @@ func TestStream(t *testing.T) {
 		"not from its":     {1, func(v *cartVisit) *fsm.ChildrenOutcome { return again(v).Stream(3) }, nil, "stream: the children were not scheduled as a stream"},
 		"none at a time":   {1, func(v *cartVisit) *fsm.ChildrenOutcome { return both(v).Stream(0) }, nil, "stream: 0, at least 1 and at most 2147483647"},
 		"too many":         {1, func(v *cartVisit) *fsm.ChildrenOutcome { return both(v).Stream(1 << 31) }, nil, "stream: 2147483648, at least 1"},
-		"with a race":      {1, func(v *cartVisit) *fsm.ChildrenOutcome { return both(v).Stream(3).Race() }, nil, "stream: both Race and Stream"},
-		"with a quorum":    {1, func(v *cartVisit) *fsm.ChildrenOutcome { return both(v).Quorum(1).Stream(3) }, nil, "stream: both Quorum and Stream"},
-		"with a failure":   {1, func(v *cartVisit) *fsm.ChildrenOutcome { return both(v).FailFast().Stream(3) }, nil, "stream: both FailFast and Stream"},
+		"with a race":      {1, func(v *cartVisit) *fsm.ChildrenOutcome { return both(v).Stream(3).Race() }, nil, "stream: both Race and Stream: use one"},
+		"with a quorum":    {1, func(v *cartVisit) *fsm.ChildrenOutcome { return both(v).Quorum(1).Stream(3) }, nil, "stream: both Quorum and Stream: use one"},
+		"with a failure":   {1, func(v *cartVisit) *fsm.ChildrenOutcome { return both(v).FailFast().Stream(3) }, nil, "stream: both FailFast and Stream: use one"},
 		"without the rest": {1, func(v *cartVisit) *fsm.ChildrenOutcome { return both(v).Stream(3).CancelRest() }, nil, "stream: both CancelRest and Stream"},
 	} {
 		t.Run(name, func(t *testing.T) {

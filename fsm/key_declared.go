@@ -63,7 +63,7 @@ var (
 	errTwoKeys        = errors.New("declared more than once by KeyFromState and KeyBy: a machine has one kind of key")
 	errKeyless        = errors.New("this spec has none, since it is made by a declaration without KeyFromState and KeyBy: " +
 		"add the option there, or give the key")
-	errNodeOfKeyed = errors.New("a node has a name, and no correlation key: where another instance had it, the node would be missing; " +
+	errNodeOfKeyed = errors.New("a node has a name and no correlation key: if another instance held the key, the node would be missing; " +
 		"let a node spawn the instance as a child, as dag.Call does")
 )
 
@@ -85,7 +85,7 @@ func (d *declaration) addKey(k *declaredKey) {
 // keyFaults checks the options of keys.
 func (d *declaration) keyFaults() (faults []error) {
 	if d.scope > ScopeNone {
-		faults = append(faults, d.fault("key_scope", fmt.Errorf("%d is none of the five", d.scope)))
+		faults = append(faults, d.fault("key_scope", fmt.Errorf("%d is no scope: use one from ScopeLive to ScopeNone", d.scope)))
 	}
 	if d.key == nil {
 		return faults

@@ -151,7 +151,7 @@ func TestDeclarationsOfKeysThatCannotBe(t *testing.T) {
 		"twice":        {check(fsm.KeyBy(ints), fsm.KeyBy(ints)), declared(fsm.KeyBy(ints), fsm.KeyBy(ints)), "key: declared more than once"},
 		"other state":  {check(fsm.KeyBy(func(string) fsm.Key { return "" })), declared(fsm.KeyBy(func(string) fsm.Key { return "" })), "key: KeyBy takes a string, and the state is a int"},
 		"other method": {check(fsm.KeyBy(codeKey)), declared(fsm.KeyBy(codeKey)), "key: KeyBy takes a fsm_test.coded, and the state is a int"},
-		"scope":        {check(fsm.KeyScope(5)), declared(fsm.KeyScope(5)), "key_scope: 5 is none of the five"},
+		"scope":        {check(fsm.KeyScope(5)), declared(fsm.KeyScope(5)), "key_scope: 5 is no scope: use one from ScopeLive to ScopeNone"},
 		"no row": {check(fsm.KeyFromState(), fsm.KeyScope(fsm.ScopeAll), fsm.Retain(fsm.Retention{Done: fsm.RetainNone})),
 			declared(fsm.KeyFromState(), fsm.KeyScope(fsm.ScopeAll), fsm.Retain(fsm.Retention{Done: fsm.RetainNone})), "retain.done: RetainNone, though the scope"},
 	} {

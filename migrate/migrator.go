@@ -61,7 +61,7 @@ func (m Migrator) Down(ctx context.Context) ([]string, error) {
 // exactly one version. On the way down, too, indexes are built and dropped concurrently.
 func (m Migrator) To(ctx context.Context, version string) ([]string, error) {
 	if version != migrations.Empty && !slices.Contains(migrations.Versions(), version) {
-		return nil, fmt.Errorf("migrate schema %q: no version %q", m.schema(), version)
+		return nil, fmt.Errorf("migrate schema %q: there is no version %q: migrations.Versions lists them", m.schema(), version)
 	}
 	return m.migrate(ctx, func([]string) (string, error) { return version, nil })
 }

@@ -79,7 +79,7 @@ func TestUnknownVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	_, err := d.migrator().To(t.Context(), "20000101000000")
-	require.EqualError(t, err, `migrate schema "gendurable": no version "20000101000000"`)
+	require.EqualError(t, err, `migrate schema "gendurable": there is no version "20000101000000": migrations.Versions lists them`)
 	_, err = migrate.Migrator{}.Up(t.Context())
 	require.EqualError(t, err, "migrate: Migrator.Pool is nil")
 	_, err = migrate.Migrator{}.Status(t.Context())

@@ -143,7 +143,7 @@ func Resolve(t fsm.Target) (store.Address, error) {
 		case len(t) > fsm.MaxNameBytes:
 			return store.Address{}, fmt.Errorf("the key has %d bytes, at most %d", len(t), fsm.MaxNameBytes)
 		case !utf8.ValidString(string(t)) || strings.ContainsRune(string(t), 0):
-			return store.Address{}, fmt.Errorf("key %.80q: not a text that Postgres takes", string(t))
+			return store.Address{}, fmt.Errorf("the key %.80q is not a text that Postgres takes", string(t))
 		}
 		return store.Address{Key: string(t)}, nil
 	default:

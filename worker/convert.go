@@ -43,7 +43,7 @@ func (x *execution) convert() (*step.Commit, error) {
 	for _, one := range x.route.chain {
 		state, err := one.Convert(own.Env, own.State)
 		if err != nil {
-			return nil, fmt.Errorf("version %d to %d: %w", one.From, one.To, err)
+			return nil, fmt.Errorf("convert version %d to %d: %w", one.From, one.To, err)
 		}
 		own.State = state
 	}

@@ -338,7 +338,7 @@ func (t *Taken) Run(ctx context.Context) error {
 		return context.Cause(ctx)
 	case <-grace.C:
 		delete(t.h.queues, f.queue.name) // the step has its slot, perhaps for good
-		return fmt.Errorf("step %q of instance %d still runs after the end of its context, which it has to heed: %w", f.beat.Step, f.beat.ID, context.Cause(ctx))
+		return fmt.Errorf("step %q of instance %d still runs after the end of its context: return from it when the context ends: %w", f.beat.Step, f.beat.ID, context.Cause(ctx))
 	}
 }
 

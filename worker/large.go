@@ -127,7 +127,7 @@ func (x *execution) loadUpstream(ctx context.Context) error {
 		return x.db.Feed(ctx, []*step.Claim{c}, most)
 	})
 	if err == nil && unfed() {
-		err = fmt.Errorf("what the node has waited for: over %d bytes together (Limits.ChildrenBytes): %w", most, fsm.ErrTooLarge)
+		err = fmt.Errorf("the results for which the node has waited: over %d bytes together (Limits.ChildrenBytes): %w", most, fsm.ErrTooLarge)
 	}
 	return err
 }
@@ -214,7 +214,7 @@ func (x *execution) loadChildren(ctx context.Context) error {
 					return x.shorten(ctx)
 				}
 				c.Children = nil
-				return fmt.Errorf("children: over %d bytes together (Limits.ChildrenBytes), to be read in pages: see StepDef.ChildrenOnDemand: %w",
+				return fmt.Errorf("children: over %d bytes together (Limits.ChildrenBytes): read them in pages, see StepDef.ChildrenOnDemand: %w",
 					most, fsm.ErrTooLarge)
 			}
 			c.Children = append(c.Children, page[i])

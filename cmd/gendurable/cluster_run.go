@@ -212,7 +212,7 @@ func (c *clusterRun) where(in *inner, at *places) (where []int, alone bool, err 
 		case n < 0 || n >= at.Places():
 			return nil, false, usagef("an id of place %d: there are 0 to %d", n, at.Places()-1)
 		case !slices.Contains(among, n):
-			return nil, false, usagef("--only: what the command names is at place %d", n)
+			return nil, false, usagef("--only leaves out place %d, where the command's key or instance is", n)
 		}
 	}
 	slices.Sort(named)

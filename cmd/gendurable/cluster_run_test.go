@@ -56,7 +56,7 @@ func TestClusterRunOfWhatIsNamed(t *testing.T) {
 	h.ran(h.places, "instance", "get", fmt.Sprint(ids[1])).is(codeDone).says("order")
 	h.ran(h.places, "instance", "get", fmt.Sprint(ids[1]+1000)).is(codeNotFound).complains("no such instance")
 	h.ran(h.places, "instance", "get", fmt.Sprint(int64(5)<<44+1)).is(codeUsage).complains("an id of place 5: there are 0 to 1")
-	h.ran(h.places, "--only", "0", "instance", "get", fmt.Sprint(ids[1])).is(codeUsage).complains("what the command names is at place 1")
+	h.ran(h.places, "--only", "0", "instance", "get", fmt.Sprint(ids[1])).is(codeUsage).complains("--only leaves out place 1")
 	h.ran(h.places, "--only", "2", "instance", "list").is(codeUsage).complains("--only: no place 2: there are 0 to 1")
 	h.ran(h.places, "cluster", "status").is(codeUsage).complains(`"cluster" does not run at places; these do: instance, queue`)
 	h.ran(h.places, "instance", "got").is(codeUsage).complains("see gendurable instance --help")
@@ -100,5 +100,5 @@ func TestClusterRunAtAllPlaces(t *testing.T) {
 	// The places are not what they are taken for.
 	swapped := slices.Clone(h.places)
 	slices.Reverse(swapped)
-	h.ran(swapped, "instance", "get", fmt.Sprint(ids[0])).is(codeConflict).complains("it is place 1, and stands at 0")
+	h.ran(swapped, "instance", "get", fmt.Sprint(ids[0])).is(codeConflict).complains("it was recorded as place 1, and is given as place 0")
 }

@@ -140,7 +140,7 @@ func TestClusterStatus(t *testing.T) {
 	require.Equal(t, 2, got[2].Wrong[0].Place)
 	swapped := []string{h.places[1], h.places[0], down}
 	text := h.cluster("status", swapped, "--count", "0").is(codeDone).says("PLACE", "wrong record", "1 of 3", "mail", "wrong record", "0 of 3",
-		"down", "place 0 (schema \"gendurable\"): ", "it is place 1, and stands at 0", "place 2 (schema \"gendurable\"): ")
+		"down", "place 0 (schema \"gendurable\"): ", "it was recorded as place 1, and is given as place 0", "place 2 (schema \"gendurable\"): ")
 	require.NotContains(t, text.out, "hidden")
 	h.cluster("status", h.places).is(codeDone).says(" ok ", " ok ", " ok ")
 	require.NotContains(t, h.cluster("status", h.places).out, "recorded")
@@ -234,7 +234,7 @@ func TestClusterCheckOfTheSick(t *testing.T) {
 		"strays[0]":      fmt.Sprint("1 live instances by their keys, the first is ", id),
 		"leases[0]":      "1 leases are over",
 		"record[1]":      "it is of cluster",
-		"record[2]":      "it is place 3, and stands at 2",
+		"record[2]":      "it was recorded as place 3, and is given as place 2",
 		"unreachable[3]": "127.0.0.1",
 	} {
 		require.Equal(t, gradeFail, found[name].Grade, "%s in %v", name, found)

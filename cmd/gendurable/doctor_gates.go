@@ -130,17 +130,17 @@ func (p *patient) gates(ctx context.Context) (finding, error) {
 	_, err = pgx.ForEachRow(rows, []any{&kind, &gate, &what, &age}, func() error {
 		switch kind {
 		case "unreached":
-			note(gradeWarn, "gendurable gate drop, if nobody means the gate any more", "nobody goes through %q: %s", gate, what)
+			note(gradeWarn, "gendurable gate drop, if no program needs the gate any more", "no instance goes through %q: %s", gate, what)
 		case "above":
-			note(gradeWarn, "gendurable gate set, with a bound that can be reached, or none", "nobody reaches the bound of %q: %s", gate, what)
+			note(gradeWarn, "gendurable gate set, with a bound that can be reached, or none", "no instance can reach the bound of %q: %s", gate, what)
 		case "narrow":
 			note(gradeWarn, "gendurable gate set --burst, with what the rate allows in 20 ms", "%q does not reach its rate: %s", gate, what)
 		case "unlabelled":
-			note(gradeWarn, "give the specs the label, or gendurable gate set without it", "nobody goes through %q: %s", gate, what)
+			note(gradeWarn, "give the specs the label, or gendurable gate set without it", "no instance goes through %q: %s", gate, what)
 		case "stray":
-			note(gradeWarn, "gendurable gate set the gate again; then gate open and gate weight 1 forget the key", "nobody has the key %q: %s", gate, what)
+			note(gradeWarn, "gendurable gate set the gate again; then gate open and gate weight 1 forget the key", "no gate has the key %q: %s", gate, what)
 		case "dead":
-			note(gradeFail, "nobody reaps: start an engine with queues and without NoReaper", "%s of %q are held by the dead, for %s", what, gate, span(seconds(age)))
+			note(gradeFail, "no engine reaps: start one with queues and without NoReaper", "%s of %q are held by dead processes, for %s", what, gate, span(seconds(age)))
 		case "unserved":
 			note(gradeFail, "start a process that serves the queue", "in line at %q for %s: %s", gate, span(seconds(age)), what)
 		case "itself":

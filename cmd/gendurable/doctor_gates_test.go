@@ -40,22 +40,22 @@ func TestDoctorOfGates(t *testing.T) {
 	}{
 		{"none", nil, gradeOK, ""},
 		{"in order", []func(){gate("g", "4", "--queue", "default", "--machine", "order", "--step", "start"), executes(1, "g", 1, nil, nil, nil)}, gradeOK, ""},
-		{"no such queue", []func(){gate("g", "1", "--queue", "nobody's")}, gradeWarn, `nobody goes through "g": no live worker serves queue nobody's`},
-		{"no such machine", []func(){gate("g", "1", "--machine", "ord_r")}, gradeWarn, `nobody goes through "g": no live worker registers machine ord_r`},
+		{"no such queue", []func(){gate("g", "1", "--queue", "nobody's")}, gradeWarn, `no instance goes through "g": no live worker serves queue nobody's`},
+		{"no such machine", []func(){gate("g", "1", "--machine", "ord_r")}, gradeWarn, `no instance goes through "g": no live worker registers machine ord_r`},
 		{"no such step", []func(){gate("g", "1", "--machine", "order", "--step", "gone")}, gradeWarn, `"g": no version of machine order has a step gone`},
 		{"more places than slots", []func(){gate("g", "6", "--queue", "default", "--machine", "order")}, gradeWarn,
-			`nobody reaches the bound of "g": 6 places, but its workers have 4 slots`},
+			`no instance can reach the bound of "g": 6 places, but its workers have 4 slots`},
 		{"as many as slots of all queues", []func(){gate("g", "6")}, gradeOK, ""},
 		{"whole runs are no slots", []func(){gate("g", "600", "--run")}, gradeOK, ""},
 		{"more places than in all", []func(){gate("g", "3", "--label", "customer", "--total", "2")}, gradeWarn, `"g": 3 places, but 2 in all`},
 		{"the ceiling of the queue is lower", []func(){gate("g", "3", "--machine", "order", "--queue", "default"), gate("top", "2", "--queue", "default")}, gradeWarn,
-			`nobody reaches the bound of "g": 3 places, but gate top has 2 for all of queue default`},
+			`no instance can reach the bound of "g": 3 places, but gate top has 2 for all of queue default`},
 		{"the dead have a place", []func(){gate("g", "2"), executes(-10, "g", 1, nil, nil, nil), executes(-9, "g", 2, nil, nil, nil)}, gradeFail,
-			`2 places of "g" are held by the dead, for 10m`},
+			`2 places of "g" are held by dead processes, for 10m`},
 		{"the dead have a seat", []func(){gate("top", "2", "--queue", "default"), executes(-10, nil, nil, nil, nil, 1)}, gradeFail,
-			`1 places of "top" are held by the dead, for 10m`},
+			`1 places of "top" are held by dead processes, for 10m`},
 		{"the dead have the place of a run", []func(){gate("g", "2", "--run"), executes(-10, nil, nil, "g", 1, nil)}, gradeFail,
-			`1 places of "g" are held by the dead, for 10m`},
+			`1 places of "g" are held by dead processes, for 10m`},
 		{"the patient wait", []func(){gate("g", "2"), executes(0, "g", 1, nil, nil, nil)}, gradeOK, ""},
 		{"in line where nobody serves", []func(){gate("g", "2"), func() {
 			h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, gate, pick_lane, eligible_at) VALUES ('order', 'start', 'other''s', 'g', 3, now() - interval '10 min')`)
@@ -69,7 +69,7 @@ func TestDoctorOfGates(t *testing.T) {
 		{"a label that nobody carries", []func(){gate("g", "2", "--label", "customer", "--machine", "order"), func() {
 			h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at, labels) VALUES ('order', 'start', 'done', now(), '{"custom": "a"}'),
 				('order', 'start', 'done', now(), NULL), ('else', 'start', 'done', now(), '{"customer": "a"}')`)
-		}}, gradeWarn, `nobody goes through "g": none of the newest 2 instances that it could concern has the label customer`},
+		}}, gradeWarn, `no instance goes through "g": none of the newest 2 instances that it could concern has the label customer`},
 		{"a label that somebody carries", []func(){gate("g", "2", "--label", "customer"), func() {
 			h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at, labels) VALUES ('order', 'start', 'done', now(), '{"customer": "a"}'),
 				('order', 'start', 'done', now(), NULL)`)
@@ -83,9 +83,9 @@ func TestDoctorOfGates(t *testing.T) {
 		{"a key of no gate", []func(){gate("g", "2", "--label", "customer"), func() {
 			h.run("gate", "weight", "g/acme", "5").is(codeDone)
 			h.run("gate", "drop", "g").is(codeDone)
-		}}, gradeWarn, `nobody has the key "g/acme": there is no gate g`},
+		}}, gradeWarn, `no gate has the key "g/acme": there is no gate g`},
 		{"a key of a gate without a label", []func(){gate("g", "2", "--label", "customer"), func() { h.run("gate", "weight", "g/acme", "5").is(codeDone) }, gate("g", "2")}, gradeWarn,
-			`nobody has the key "g/acme": gate g has no label`},
+			`no gate has the key "g/acme": gate g has no label`},
 	} {
 		h.exec(`DELETE FROM gendurable.gen_durable`)
 		h.exec(`DELETE FROM gendurable.gates`)

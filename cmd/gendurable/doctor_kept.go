@@ -38,7 +38,7 @@ func (p *patient) keptSignals(ctx context.Context) (finding, error) {
 			seen, do = append(seen, number+" have a live instance that was not given them"), append(do, "start an engine with queues: its polls hand them over")
 		case "expired":
 			worst = gradeFail
-			seen, do = append(seen, number+" have expired, and are still there"), append(do, "nobody collects: start an engine with queues")
+			seen, do = append(seen, number+" have expired, and are still there"), append(do, "no engine deletes them: start one with queues")
 		case "soon":
 			if worst == gradeOK {
 				worst = gradeWarn

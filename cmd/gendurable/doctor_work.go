@@ -31,7 +31,7 @@ func (p *patient) leases(ctx context.Context) (finding, error) {
 		return ok("none that is over for more than %s", span(p.Patience)), nil
 	}
 	return ok("%d leases are over for more than %s, the oldest for %s", count, span(p.Patience), span(seconds(oldest))).or(gradeFail,
-		"nobody reaps them: start an engine with queues and without NoReaper; until then what they hold does not run"), nil
+		"no engine reaps them: start one with queues and without NoReaper; until then their instances do not run"), nil
 }
 
 // repeatsSQL finds instances whose step begins again and again: runs whose process was lost, and

@@ -35,7 +35,7 @@ type instanceInsert struct {
 	RetainFailed    string `help:"How long to keep it after it has failed, or none."   placeholder:"DURATION"`
 	RetainCancelled string `help:"How long to keep it after it is cancelled, or none." placeholder:"DURATION"`
 
-	Unknown bool `help:"Insert also where no program has stored the machine, this version of it or this step."`
+	Unknown bool `help:"Insert even if no worker has registered the machine, this version of it or this step."`
 }
 
 // inserted is what became of the command.

@@ -32,7 +32,7 @@ type machine struct {
 	Machine string               `json:"machine"`
 	Version int                  `json:"version"`
 	Workers int                  `json:"workers"` // live ones that are not about to stop
-	Steps   int                  `json:"steps"`   // of the stored definition; 0: no program has stored it
+	Steps   int                  `json:"steps"`   // of the stored definition; 0: no worker has registered it
 	Counts  map[fsm.Status]int64 `json:"counts"`
 }
 
@@ -139,7 +139,7 @@ type graph struct {
 	Machine  string              `json:"machine"`
 	Version  int                 `json:"version"`
 	Versions []int               `json:"versions"` // all known ones
-	Stored   bool                `json:"stored"`   // false: no program has stored the definition, and where the steps lead is not known
+	Stored   bool                `json:"stored"`   // false: no worker has registered the definition, and where the steps lead is not known
 	Steps    []engine.StepCounts `json:"steps"`
 	Counted  *counted            `json:"counted"`
 	Format   string              `json:"format"`
@@ -193,7 +193,7 @@ func (g *graph) draw(all *machines) {
 		comment, g.Graph = "//", drawn.Graph.DOT()
 	}
 	if !g.Stored {
-		g.Graph = comment + " the steps that instances stand at; no program has stored where they lead\n" + g.Graph
+		g.Graph = comment + " the steps at which instances stand; no worker has registered where they lead\n" + g.Graph
 	}
 	if g.Counted == nil {
 		g.Graph = comment + " without counts\n" + g.Graph

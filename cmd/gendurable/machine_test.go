@@ -17,7 +17,7 @@ func TestMachineGraph(t *testing.T) {
 		('order', 2, 'start', 'a'), ('order', 2, 'start', 'b'), ('order', 2, 'sh"ip', 'a'), ('order', 10, 'other', 'a'), ('orders', 2, 'none', 'a')`)
 	h.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'error', finished_at = now() WHERE step = 'start' AND queue = 'b'`)
 
-	h.run("machine", "graph", "order", "--version", "2").is(codeDone).says("%%", "no program has stored", "%% order/2\nflowchart TD\n",
+	h.run("machine", "graph", "order", "--version", "2").is(codeDone).says("%%", "no worker has registered", "%% order/2\nflowchart TD\n",
 		`s0["sh#34;ip<br/>1 runnable"]`, `s1["start<br/>1 runnable, 1 failed"]`)
 	h.run("machine", "graph", "order", "--version", "2", "--format", "dot").is(codeDone).says("//", "digraph {", `s0 [label="sh\"ip\n1 runnable"]`)
 	h.run("machine", "graph", "order").is(codeDone).says("%% order/10\n", "other")

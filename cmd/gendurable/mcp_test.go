@@ -164,7 +164,7 @@ func TestMCPWrites(t *testing.T) {
 	require.Len(t, page.Entries, 1)
 	require.Equal(t, "agent", page.Entries[0].Actor)
 	require.Equal(t, "ticket 7", page.Entries[0].Reason)
-	a.refuses("instance_pause", map[string]any{"target": []any{"key:order:7"}}, codeConflict, "does not apply")
+	a.refuses("instance_pause", map[string]any{"target": []any{"key:order:7"}}, codeConflict, "Pause is for instances that are neither paused nor ended")
 	does[map[string]any](a, "instance_resume", map[string]any{"target": []any{"key:order:7"}})
 	does[map[string]any](a, "instance_edit", map[string]any{"target": []any{"key:order:7"}, "patch": map[string]any{"n": 8}})
 

@@ -65,7 +65,7 @@ func TestScheduleRun(t *testing.T) {
 	require.Equal(t, order{1}, i.State)
 	require.Equal(t, got.Instance, read[schedulesListed](h.run("schedule", "list", "--json").is(codeDone)).Schedules[0].Instance)
 
-	h.run("schedule", "run", "alone").is(codeConflict).complains("must not overlap")
+	h.run("schedule", "run", "alone").is(codeConflict).complains("has OverlapSkip")
 	require.Contains(t, h.run("schedule", "run", "alone", "--json").is(codeConflict).errs, `"kind": "conflict"`)
 	h.run("instance", "cancel", fmt.Sprint(got.Instance)).is(codeDone)
 	h.run("schedule", "run", "alone").is(codeDone).says("inserted instance ")

@@ -79,11 +79,11 @@ func passOver(file string) (bool, error) {
 	}
 	text, err := os.ReadFile(file) //nolint:gosec // the go command names it
 	if err != nil {
-		return false, fmt.Errorf("read what to look at: %w", err)
+		return false, fmt.Errorf("read the configuration from go vet: %w", err)
 	}
 	var config unitchecker.Config
 	if err := json.Unmarshal(text, &config); err != nil {
-		return false, fmt.Errorf("read what to look at in %s: %w", file, err)
+		return false, fmt.Errorf("read the configuration %s from go vet: %w", file, err)
 	}
 	if !config.VetxOnly || len(vet.Analyzer.FactTypes)+len(vet.Analyzer.Requires) > 0 {
 		return false, nil
@@ -92,7 +92,7 @@ func passOver(file string) (bool, error) {
 		return true, nil
 	}
 	if err := os.WriteFile(config.VetxOutput, nil, 0o600); err != nil {
-		return true, fmt.Errorf("write that there are no facts: %w", err)
+		return true, fmt.Errorf("write the file of facts for go vet: %w", err)
 	}
 	return true, nil
 }

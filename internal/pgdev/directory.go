@@ -43,7 +43,7 @@ func newDirectory(parent string, runAs *account) (string, *os.File, error) {
 // openDirectory locks a directory that outlives its cluster, and makes it if necessary.
 func openDirectory(dir string, runAs *account) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return nil, fmt.Errorf("make the way to the cluster's directory: %w", err)
+		return nil, fmt.Errorf("make the parent of the cluster's directory: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the cluster's directory: %w", err)
@@ -81,7 +81,7 @@ func publish(dir, url string, port int) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("say where the server is: %w", err)
+		return fmt.Errorf("write the URL of the server: %w", err)
 	}
 	return nil
 }

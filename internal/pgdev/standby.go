@@ -61,11 +61,11 @@ func (c *Cluster) copyTo(ctx context.Context, s *Cluster) error {
 	conninfo := fmt.Sprintf("host=127.0.0.1 port=%d user=%s password=%s", c.port, superuser, c.password)
 	settings, err := os.OpenFile(filepath.Join(s.data(), "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
-		return fmt.Errorf("tell the standby its primary: %w", err)
+		return fmt.Errorf("set the primary of the standby: %w", err)
 	}
 	_, err = fmt.Fprintf(settings, "primary_conninfo = '%s'\n", conninfo)
 	if err = errors.Join(err, settings.Close()); err != nil {
-		return fmt.Errorf("tell the standby its primary: %w", err)
+		return fmt.Errorf("set the primary of the standby: %w", err)
 	}
 	return nil
 }

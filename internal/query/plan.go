@@ -28,7 +28,7 @@ func (r *Reader) Select(ctx context.Context, v store.Verb, f *store.Filter, most
 		err = &store.TooManyError{Most: most}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("select instances to %s: %w", v, err)
+		return nil, fmt.Errorf("select instances to %s: %w", v.Doing(), err)
 	}
 	slices.Sort(ids)
 	return ids, nil

@@ -116,7 +116,7 @@ func (s *Store) ClaimStrays(ctx context.Context, p ClaimParams, steps []StepKey)
 		return err
 	})
 	if err != nil {
-		return Claimed{}, fmt.Errorf("claim strays of queue %q: %w", p.Queue, err)
+		return Claimed{}, fmt.Errorf("claim instances of queue %q that were set aside: %w", p.Queue, err)
 	}
 	return out, nil
 }

@@ -28,7 +28,7 @@ func (s *Store) EndIsFree(ctx context.Context, c *step.Claim) (free bool, err er
 		_, err := pgx.ForEachRow(rows, []any{&free}, func() error { return nil })
 		return err
 	}, c.Parent, node); err != nil {
-		return false, fmt.Errorf("look whether somebody holds what the end of instance %d needs: %w", c.ID, err)
+		return false, fmt.Errorf("check whether the rows that the end of instance %d changes are locked: %w", c.ID, err)
 	}
 	return free, nil
 }

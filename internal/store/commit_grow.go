@@ -220,11 +220,11 @@ func (g *growth) fit() error {
 		if !taken {
 			more++
 		} else if known.machine != g.Specs[i].Machine {
-			return fault(i, "name", "%.80q is a node of machine %q", name, known.machine)
+			return fault(i, "name", "%.80q is the name of a node of machine %q: give the new node another", name, known.machine)
 		}
 	}
 	if g.size != nil && more > 0 && int(*g.size)+more > g.Most {
-		return &step.AddError{Field: "add", Err: fmt.Errorf("%d nodes to the %d of the graph, at most %d in all", more, *g.size, g.Most)}
+		return &step.AddError{Field: "add", Err: fmt.Errorf("%d new nodes beside the graph's %d, at most %d in all", more, *g.size, g.Most)}
 	}
 	for _, e := range g.Graph.Edges {
 		from, to := g.Graph.Nodes[e.From], g.Graph.Nodes[e.To]
@@ -322,7 +322,7 @@ func (s *Store) overtakenApart(ctx context.Context, conn *pgxpool.Conn, lock str
 		case err != nil:
 			return nil, err
 		case !b.growth.over:
-			return nil, uncommittedError{errors.New("the graph to which the outcome adds was over, and goes on")}
+			return nil, uncommittedError{errors.New("the graph to which the outcome adds nodes had ended, and was restarted meanwhile")}
 		}
 		return nil, s.overtaken(send, b, out)
 	})

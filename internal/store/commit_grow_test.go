@@ -199,7 +199,7 @@ func TestAdditionsThatDoNotFit(t *testing.T) {
 		"x<d>c":                    `add: cycle: `,
 		"x<f y<x z<y>c":            `add: cycle: `,
 		"d>c":                      `add: cycle: `,
-		fmt.Sprintf(most, many...): `add: 94 nodes to the 8 of the graph, at most 100 in all`,
+		fmt.Sprintf(most, many...): `add: 94 new nodes beside the graph's 8, at most 100 in all`,
 	} {
 		for _, slow := range []bool{false, true} {
 			wait := time.Duration(0)
@@ -221,7 +221,7 @@ func TestAdditionsThatDoNotFit(t *testing.T) {
 	e := adding(endOf(claims["a"], true), "b")
 	e.Commit.Add.Specs[0].Machine = "another"
 	_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{e}, 0)
-	require.ErrorContains(t, err, `add[0].name: "b" is a node of machine "m"`)
+	require.ErrorContains(t, err, `add[0].name: "b" is the name of a node of machine "m": give the new node another`)
 	require.Equal(t, ids, b.nodes(root))
 	require.Equal(t, "a executing, b executing, c awaiting_children, d awaiting_children, done done, e awaiting_children, f awaiting_children, f2 executing", b.states(root))
 	b.commit(newMark(), false, adding(endOf(claims["a"], true), "x<b>d"))

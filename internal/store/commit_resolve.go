@@ -103,7 +103,7 @@ func (s *Store) Resolve(ctx context.Context, worker string, marks [][]string, en
 	}
 	if err := s.transaction(ctx, lock, s.stmt(locking, noteIDs(locked), rows),
 		s.stmt(resolveSQL, read, of.ids, of.tokens, of.visits, worker, parents)); err != nil {
-		return nil, fmt.Errorf("resolve %d outcomes: %w", len(entries), err)
+		return nil, fmt.Errorf("check whether %d outcomes were committed: %w", len(entries), err)
 	}
 	return out, nil
 }

@@ -154,7 +154,7 @@ func (s *Store) portion(ctx context.Context, lock string, c *step.Claim, change 
 			}, c.ID, c.Round, c.Visit))
 	})
 	if err != nil {
-		return Portion{}, fmt.Errorf("read what ended of the stream of instance %d: %w", c.ID, err)
+		return Portion{}, fmt.Errorf("read the ended children of the stream of instance %d: %w", c.ID, err)
 	}
 	return out, nil
 }

@@ -203,7 +203,7 @@ func (s *seat) answer(err error) {
 }
 
 // errAlone tells a store that the round ended without an answer for it, for no fault of the store.
-var errAlone = errors.New("gendurable: the look of several schemas has ended before this one's")
+var errAlone = errors.New("gendurable: the poll of several schemas ended before it reached this one")
 
 // look sends the transaction of a store together with other stores'.
 func (c *Company) look(ctx context.Context, s *Store, stmts []entpgx.Stmt) error {

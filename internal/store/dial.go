@@ -45,7 +45,7 @@ func (d *dialler) open(ctx context.Context, dial func(ctx context.Context) (*pgx
 		}
 		return got.conn, got.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("connect, which goes on: %w", ctx.Err())
+		return nil, fmt.Errorf("wait for a new connection, which is still being opened: %w", ctx.Err())
 	}
 }
 

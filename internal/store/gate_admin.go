@@ -61,7 +61,7 @@ const MaxGateWeight = 100
 // no keys.
 var (
 	ErrNoGate = errors.New("no such gate")
-	ErrNoKey  = errors.New("the gate has no label: its one key is its name")
+	ErrNoKey  = errors.New("the gate has no label, so its one key is its name: leave out the slash and the value behind it")
 )
 
 // CloseGateKey closes a key of a gate, or a gate with all its keys, until a time, and reports
@@ -101,7 +101,7 @@ func (s *Store) changeKey(ctx context.Context, key string, change func(read func
 		err = ErrNoKey
 	}
 	if err != nil {
-		return false, fmt.Errorf("change key %q of a gate: %w", key, err)
+		return false, fmt.Errorf("change the gate key %q: %w", key, err)
 	}
 	return changed, nil
 }

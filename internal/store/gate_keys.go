@@ -38,7 +38,7 @@ WHERE excluded.slowed_at IS NULL OR b.slowed_at IS NULL OR abs(date_part('epoch'
 // gate's closes for a second.
 func (s *Store) Throttle(ctx context.Context, key string, after time.Duration) error {
 	if err := s.one(ctx, fastLock, throttleSQL, nil, key, micros(after)); err != nil {
-		return fmt.Errorf("throttle key %q of a gate: %w", key, err)
+		return fmt.Errorf("close or slow down the gate key %q: %w", key, err)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (s *Store) Refile(ctx context.Context, from *Filed, most int) (queues []str
 		return err
 	}, from.queue, from.gate, from.priority, from.at, from.id, most)
 	if err != nil {
-		return nil, false, fmt.Errorf("file rows in line anew: %w", err)
+		return nil, false, fmt.Errorf("move waiting instances to the lines of their gates: %w", err)
 	}
 	return queues, seen >= most, nil
 }

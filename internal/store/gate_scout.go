@@ -99,7 +99,7 @@ func (s *Store) Scout(ctx context.Context, queue, from string, most int, sparse 
 		return err
 	}, queue, from, most, !sparse, micros(soon))
 	if err != nil {
-		return out, fmt.Errorf("look at the lines of queue %q: %w", queue, err)
+		return out, fmt.Errorf("read the lines at the gates of queue %q: %w", queue, err)
 	}
 	for i := range firsts {
 		out.Runs = append(out.Runs, KeyRun{firsts[i], lasts[i], sizes[i]})

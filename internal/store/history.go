@@ -191,7 +191,7 @@ func (s *Store) SetRecorded(ctx context.Context, recorded, others []string) erro
 		stmts = append(stmts, s.stmt(unrecordSQL, nil, others))
 	}
 	if err := s.transaction(ctx, slowLock, stmts...); err != nil {
-		return fmt.Errorf("note which machines are recorded: %w", err)
+		return fmt.Errorf("store which machines have a history: %w", err)
 	}
 	if len(recorded) > 0 {
 		s.recording.Store(true)

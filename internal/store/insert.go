@@ -131,7 +131,7 @@ func (i *Insertion) Failed(err error) error {
 	if len(i.doubt) > 0 {
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
-	return fmt.Errorf("insert %d instances: %w", len(i.list), err)
+	return fmt.Errorf("insert %s: %w", numbered(len(i.list), "instance"), err)
 }
 
 // Insert makes an [Insertion] and tries it until ctx ends.
@@ -247,7 +247,7 @@ func (s *Store) insertKeyed(send send, cols *specs, list []*step.Spec) ([]Insert
 			cols.add(x)
 		}
 	}
-	return nil, errors.New("correlation keys were taken and freed again at every attempt: try again")
+	return nil, errors.New("other inserts took and freed the correlation keys at every attempt: try again")
 }
 
 // match assigns ids to specs, and returns in missing the specs that were neither inserted nor found

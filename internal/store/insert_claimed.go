@@ -104,7 +104,7 @@ func (s *Store) claimedInsertion(cols *specs, fresh map[uuid.UUID]int64) entpgx.
 	}
 	read := func(rows pgx.Rows) error {
 		if err := c.got.readTaken(rows, c.queue, nil, nil); err != nil {
-			return fmt.Errorf("read what was inserted as claimed: %w", err)
+			return fmt.Errorf("read the instances that were inserted as claimed: %w", err)
 		}
 		for _, one := range c.got.Claims {
 			fresh[one.UID] = one.ID

@@ -14,7 +14,7 @@ import (
 var identifySQL = named("identify", `SELECT g.id, g.uid FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[])`)
 
 // errIsIn rolls back an attempt to insert: an earlier one took effect.
-var errIsIn = errors.New("an earlier attempt took effect")
+var errIsIn = errors.New("an earlier attempt to insert took effect")
 
 // recognise returns the result of an attempt whose COMMIT got no answer, if that attempt took
 // effect. It looks for the ids that the attempt drew and received before its COMMIT. The key alone

@@ -23,7 +23,7 @@ type Effects struct {
 const ruledTries = 100
 
 // errMoved makes a round start anew: others have moved what it has found.
-var errMoved = errors.New("keys were taken and freed again at every attempt: try again")
+var errMoved = errors.New("other inserts took and freed the keys at every attempt: try again")
 
 // ruling inserts specs some of which have a policy or a window. A round holds specs with distinct
 // keys, so that each spec finds what those before it have done.

@@ -90,7 +90,7 @@ func (s *Store) Lingering(ctx context.Context, worker string, keys []string) (li
 		return err
 	}, keys, worker, s.schema)
 	if err != nil {
-		return nil, fmt.Errorf("ask who still runs under %d partition keys: %w", len(keys), err)
+		return nil, fmt.Errorf("look for steps of lost claims that still run under %d partition keys: %w", len(keys), err)
 	}
 	return lingering, nil
 }
@@ -102,7 +102,7 @@ var landedSQL = named("landed", `DELETE FROM {s}.lost_claims x WHERE x.worker = 
 // were taken away.
 func (s *Store) Landed(ctx context.Context, worker string, tokens []int64) error {
 	if err := s.one(ctx, fastLock, landedSQL, nil, worker, tokens); err != nil {
-		return fmt.Errorf("tell that the steps of %d lost claims have ended: %w", len(tokens), err)
+		return fmt.Errorf("record that the steps of %d lost claims have ended: %w", len(tokens), err)
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func (s *Store) Promote(ctx context.Context, keys []string) (p Promotion, err er
 	settle := func(keys []string) error {
 		var one Promotion
 		if err := s.one(ctx, fastLock, settleSQL, one.read, keys); err != nil {
-			return fmt.Errorf("promote %d partition keys: %w", len(keys), err)
+			return fmt.Errorf("make the next instances of %d partition keys runnable: %w", len(keys), err)
 		}
 		p.add(one)
 		return nil
@@ -176,7 +176,7 @@ func (s *Store) Sweep(ctx context.Context, after string, limit int, own *InFligh
 	}
 	err = s.transaction(ctx, fastLock, stmts...)
 	if err != nil {
-		return "", p, fmt.Errorf("sweep partition keys: %w", err)
+		return "", p, fmt.Errorf("look for partition keys whose next instance may run: %w", err)
 	}
 	if visited < limit {
 		last = ""

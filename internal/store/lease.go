@@ -135,7 +135,7 @@ func (l *Line) dial(ctx context.Context) (*pgx.Conn, error) {
 		return conn, err
 	}
 	if err := l.s.pipelineOn(ctx, conn, l.s.stmt(aliveSQL, nil, l.s.schema, l.worker)); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock that worker %s lives: %w", l.worker, err), conn.Close(ctx))
+		return nil, errors.Join(fmt.Errorf("take the liveness lock of worker %s: %w", l.worker, err), conn.Close(ctx))
 	}
 	return conn, nil
 }
@@ -367,7 +367,7 @@ func (s *Store) giveBack(ctx context.Context, worker string, claims []*step.Clai
 	}
 	if out.Claims < len(claims) {
 		if err := s.one(ctx, fastLock, stillClaimedSQL, readIDs(&out.Locked), ids, tokens, worker); err != nil {
-			return out, fmt.Errorf("look which of %d claims were released: %w", len(claims), err)
+			return out, fmt.Errorf("check which of %d claims were released: %w", len(claims), err)
 		}
 	}
 	return out, nil
@@ -392,7 +392,7 @@ func (s *Store) Held(ctx context.Context, worker, queue string) ([]*step.Claim, 
 		return rows.Err()
 	}, worker, queue)
 	if err != nil {
-		return nil, fmt.Errorf("look what worker %s holds in queue %q: %w", worker, queue, err)
+		return nil, fmt.Errorf("list the claims of worker %s in queue %q: %w", worker, queue, err)
 	}
 	return held, nil
 }

@@ -58,6 +58,14 @@ var verbs = map[Verb]Applies{
 // Applies returns the rows to which the verb applies.
 func (v Verb) Applies() Applies { return verbs[v] }
 
+// Doing names the verb in an error.
+func (v Verb) Doing() string {
+	if v == RunNow {
+		return "run now"
+	}
+	return string(v)
+}
+
 // Seen holds the columns of an instance as a caller saw them. Operate changes the instance only if
 // they are unchanged.
 type Seen struct {
@@ -107,22 +115,22 @@ func (r Refusal) unmeant() bool { return !errors.Is(r.Why, ErrApplies) && !error
 // These errors are the values of Refusal.Why.
 var (
 	ErrGone      = errors.New("no such instance")
-	ErrMoved     = errors.New("it does not occupy that key any more")
+	ErrMoved     = errors.New("it no longer occupies that key")
 	ErrChanged   = errors.New("it has changed since it was seen")
-	ErrUnmatched = errors.New("it does not match the filter any more")
+	ErrUnmatched = errors.New("it no longer matches the filter")
 	ErrApplies   = errors.New("the verb does not apply")
 	// ErrNode refuses what would run a node of a graph by itself: the rows that it waits for, or that
 	// were skipped for it, belong to the graph.
-	ErrNode = fmt.Errorf("it is a node of a graph, which does not run by itself: %w", ErrUseRestart)
+	ErrNode = fmt.Errorf("it is a node of a graph, which decides when it runs: %w", ErrUseRestart)
 	// ErrRoot refuses the Retry of an instance at a join of nodes that have failed: it would find them
 	// so again.
-	ErrRoot = fmt.Errorf("it joins nodes of a graph that have failed, and a retry would find them failed again: %w", ErrUseRestart)
+	ErrRoot = fmt.Errorf("it joins nodes that have failed, and would find them failed again: %w", ErrUseRestart)
 	// ErrPiece refuses the Retry, or the Restart, of an instance that works for a node that has
 	// failed: nothing waits for it.
-	ErrPiece = fmt.Errorf("it works for a node of a graph that has failed, which no longer waits for it: %w", ErrUseRestart)
+	ErrPiece = fmt.Errorf("it was started by a node that has failed and no longer waits for it: %w", ErrUseRestart)
 	// ErrUseRestart is part of the errors that a Restart, of a node or of the graph's root, helps
 	// against.
-	ErrUseRestart = errors.New("use restart, of the node or of the root, which lets the graph wait for it")
+	ErrUseRestart = errors.New("use Restart of the node or of the root of the graph")
 )
 
 // Operated reports the effect of an Order.
@@ -183,7 +191,7 @@ func (s *Store) Operate(ctx context.Context, ids []int64, o *Order) (out Operate
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	if err != nil {
-		return Operated{}, fmt.Errorf("%s %d instances: %w", o.Verb, len(ids), err)
+		return Operated{}, fmt.Errorf("%s %s: %w", o.Verb.Doing(), numbered(len(ids), "instance"), err)
 	}
 	return out, nil
 }
@@ -242,7 +250,7 @@ ORDER BY g.id FOR NO KEY UPDATE OF g`
 // errNodes makes Operate start anew: what it is about to cancel are nodes of graphs, and it has
 // not locked what waits for them. The store knows of graphs from then on. So an engine without
 // nodes sends no statement that reads edges, and its role needs no right to.
-var errNodes = errors.New("a node of a graph is cancelled, and what waits for it is to be locked")
+var errNodes = errors.New("the order cancels a node, and has not locked the nodes that wait for it")
 
 func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error {
 	asked = slices.Compact(slices.Sorted(slices.Values(asked)))
@@ -297,7 +305,7 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 			continue
 		}
 		if !done[row.id] {
-			return fmt.Errorf("instance %d is locked, %s, and was not changed", row.id, row.status)
+			return fmt.Errorf("instance %d, which is %s, is locked and was not changed all the same", row.id, row.status)
 		}
 		_, wanted := slices.BinarySearch(asked, row.id)
 		out.Changed = append(out.Changed, Change{ID: row.id, Was: row.status, Is: o.becomes(row.status), Asked: wanted})

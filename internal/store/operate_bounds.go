@@ -35,7 +35,7 @@ var ErrOutside = errors.New("it would also change instances outside of the bound
 
 // ErrTooWide refuses a verb on an instance that lies within its bounds, since so many others hang
 // together with it that the order does not look at all of them.
-var ErrTooWide = errors.New("too many instances hang together with it to tell whether all of them lie within the bounds")
+var ErrTooWide = errors.New("it is related to too many instances to check whether all of them lie within the bounds")
 
 // boundsSQL says of instances whether they lie within bounds, and of a cancel whether it would
 // change others that do not, or more than it looked at. The caller has locked the instances, and of

@@ -25,7 +25,7 @@ type Edit struct {
 
 // ErrJoins refuses new keys to an instance whose children join at its visit: they would join
 // nothing.
-var ErrJoins = errors.New("its children join at this visit, which new keys would end")
+var ErrJoins = errors.New("its children join at this visit, and NewKeys would end it: leave NewKeys out, or edit it after the join")
 
 // editText is the shape of both statements. It is a compare-and-set: it changes an instance only
 // if version, visit and state equal the copy's: an eager migration leaves the visit, and may leave

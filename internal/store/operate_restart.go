@@ -40,16 +40,16 @@ import (
 // These errors are the values of Refusal.Why of a Restart, beside the errors of all verbs.
 var (
 	// ErrWoken refuses a restart beneath an instance that does not wait any more, and has not failed.
-	ErrWoken = errors.New("what waits for it has gone on: restart that one once it has failed")
+	ErrWoken = errors.New("the instance that waits for it has gone on: restart that one once it has failed")
 	// ErrNothingFailed refuses a restart of an instance none of whose children has failed.
-	ErrNothingFailed = errors.New("nothing that it waits for has failed")
+	ErrNothingFailed = errors.New("none of the children and nodes that it waits for has failed")
 	// ErrSkipped refuses the restart of a skipped node: what it was skipped for would still have
 	// failed.
 	ErrSkipped = errors.New("it was skipped: restart the node that has failed, or the root")
 	// ErrResting refuses a restart of a round that is being cancelled, and of a stream.
-	ErrResting = errors.New("its children cannot be restarted: they come as a stream, or the rest of them is being cancelled")
+	ErrResting = errors.New("its children cannot be restarted: they were scheduled as a stream, or the remaining ones are being cancelled")
 	// ErrPruned refuses to restart a graph of which nodes are gone.
-	ErrPruned = errors.New("nodes of its graph have been deleted since")
+	ErrPruned = errors.New("nodes of its graph have been deleted: insert the graph anew")
 )
 
 // restartSQL lets rows run again, or wait. Ended rows are reset as by retrySQL; others keep their
@@ -119,7 +119,7 @@ func (s *Store) hides(send send, target *member, id int64, o *Order) (bool, erro
 // restart carries out a Restart of one instance.
 func (s *Store) restart(send send, asked []int64, o *Order, out *Operated) error {
 	if len(asked) != 1 {
-		return errors.New("a restart is of one instance")
+		return errors.New("Restart takes one instance")
 	}
 	id, found := asked[0], map[int64]*operated{}
 	target, err := s.member(send, id)

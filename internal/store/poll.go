@@ -104,7 +104,7 @@ func (s *Store) Poll(ctx context.Context, queues, machines, lines []string) (Pol
 func (s *Store) Due(ctx context.Context, queues, machines []string) (map[string]time.Duration, error) {
 	var out Polled
 	if err := s.transaction(ctx, fastLock, s.poll(queues, machines, &out)); err != nil {
-		return nil, fmt.Errorf("look at %d queues: %w", len(queues), err)
+		return nil, fmt.Errorf("look for due instances in %d queues: %w", len(queues), err)
 	}
 	return out.Due, nil
 }

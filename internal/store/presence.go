@@ -75,7 +75,7 @@ func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
 func (l *Line) say(ctx context.Context, what entpgx.Stmt) error {
 	err := l.transaction(ctx, func() []entpgx.Stmt { return []entpgx.Stmt{what} })
 	if err != nil {
-		return fmt.Errorf("say that this worker is %s: %w", what.Name, err)
+		return fmt.Errorf("register worker %s: %w", what.Name, err)
 	}
 	return nil
 }

@@ -36,16 +36,16 @@ func (s *Store) PauseQueue(ctx context.Context, queue string, on bool, by By) (c
 		_, err := pgx.ForEachRow(rows, []any{&queue}, func() error { changed = true; return nil })
 		return err
 	}
-	change := s.stmt(pauseQueueSQL, read, queue, by.Actor, optional(by.Reason))
+	doing, change := "pause", s.stmt(pauseQueueSQL, read, queue, by.Actor, optional(by.Reason))
 	if !on {
-		change = s.stmt(resumeQueueSQL, read, queue, by.Actor, optional(by.Reason))
+		doing, change = "resume", s.stmt(resumeQueueSQL, read, queue, by.Actor, optional(by.Reason))
 	}
 	err = s.transaction(ctx, slowLock, change)
 	if err != nil && unknown(err) {
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	if err != nil {
-		return false, fmt.Errorf("pause queue %q, or resume it: %w", queue, err)
+		return false, fmt.Errorf("%s queue %q: %w", doing, queue, err)
 	}
 	return changed, nil
 }

@@ -28,7 +28,7 @@ func (s *Store) Ended(ctx context.Context, ids []int64) ([]int64, error) {
 	var ended []int64
 	err := s.one(ctx, fastLock, endedSQL, readIDs(&ended), ids)
 	if err != nil {
-		return nil, fmt.Errorf("look which of %d instances have ended: %w", len(ids), err)
+		return nil, fmt.Errorf("check which of %d instances have ended: %w", len(ids), err)
 	}
 	return ended, nil
 }
@@ -45,7 +45,7 @@ WHERE g.status IS NULL OR g.status IN ('done', 'failed') OR g.status IN ('awaiti
 func (s *Store) Resting(ctx context.Context, ids, past []int64) ([]int64, error) {
 	var resting []int64
 	if err := s.one(ctx, fastLock, restingSQL, readIDs(&resting), ids, past); err != nil {
-		return nil, fmt.Errorf("look which of %d instances are parked or have ended: %w", len(ids), err)
+		return nil, fmt.Errorf("check which of %d instances are parked or have ended: %w", len(ids), err)
 	}
 	return resting, nil
 }
@@ -200,7 +200,7 @@ func (s *Store) Durability(ctx context.Context) (unsafe []string, err error) {
 		return err
 	}))
 	if err != nil {
-		return nil, fmt.Errorf("read the settings of durability: %w", err)
+		return nil, fmt.Errorf("read the server's settings for durable commits: %w", err)
 	}
 	return unsafe, nil
 }

@@ -68,7 +68,7 @@ func (s *Store) Rates(ctx context.Context, f *RateFilter) (out Rates, err error)
 		err = json.Unmarshal([]byte(bins), &out.Bins)
 	}
 	if err != nil {
-		return Rates{}, fmt.Errorf("count what was inserted and what has ended: %w", err)
+		return Rates{}, fmt.Errorf("count inserted and ended instances: %w", err)
 	}
 	return out, nil
 }

@@ -91,7 +91,7 @@ func (s *Store) Relations(ctx context.Context, id int64, b *RelationsBounds) (ou
 		}
 	}
 	if err != nil {
-		return Relations{}, fmt.Errorf("read what belongs to instance %d: %w", id, err)
+		return Relations{}, fmt.Errorf("read the parents, children and inbox of instance %d: %w", id, err)
 	}
 	return out, nil
 }

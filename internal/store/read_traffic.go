@@ -125,7 +125,7 @@ func (s *Store) Traffic(ctx context.Context, most int) (t Traffic, err error) {
 		}
 	}
 	if err != nil {
-		return Traffic{}, fmt.Errorf("count what waits and what executes: %w", err)
+		return Traffic{}, fmt.Errorf("count waiting and executing instances: %w", err)
 	}
 	return t, nil
 }

@@ -55,7 +55,7 @@ func (s *Store) Feed(ctx context.Context, claims []*step.Claim, most int) error 
 		})
 		return err
 	}, ids, tokens); err != nil {
-		return fmt.Errorf("read what %d nodes have waited for: %w", len(claims), err)
+		return fmt.Errorf("read the nodes for which %d nodes have waited: %w", len(claims), err)
 	}
 	behind, err := s.origins(ctx, origins, most)
 	if err != nil {

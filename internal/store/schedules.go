@@ -61,7 +61,7 @@ func encodeSpec(x *step.Spec) (string, error) {
 func DecodeSpec(text []byte) (*step.Spec, error) {
 	var x scheduled
 	if err := json.Unmarshal(text, &x); err != nil {
-		return nil, fmt.Errorf("the spec: %w", err)
+		return nil, fmt.Errorf("decode the stored spec: %w", err)
 	}
 	return &step.Spec{Retain: value(x.Retain), Machine: x.Machine, Version: x.Version, Step: x.Step, Queue: x.Queue, Priority: x.Priority, State: x.State,
 		PartitionKey: x.PartitionKey, Deadline: duration(x.Deadline), Labels: x.Labels}, nil
@@ -357,12 +357,12 @@ SELECT EXISTS (SELECT FROM p), EXISTS (SELECT FROM p)`)
 // ErrNoSchedule, and ErrUnknown if the COMMIT got no answer.
 func (s *Store) PauseSchedule(ctx context.Context, name string, on bool, by By) (changed bool, err error) {
 	var found bool
-	change := s.stmt(pauseScheduleSQL, readOne(&found, &changed), name, by.Actor, optional(by.Reason))
+	doing, change := "pause schedule", s.stmt(pauseScheduleSQL, readOne(&found, &changed), name, by.Actor, optional(by.Reason))
 	if !on {
-		change = s.stmt(resumeScheduleSQL, readOne(&found, &changed), name, by.Actor, optional(by.Reason))
+		doing, change = "resume schedule", s.stmt(resumeScheduleSQL, readOne(&found, &changed), name, by.Actor, optional(by.Reason))
 	}
 	err = s.transaction(ctx, slowLock, change)
-	return changed, told("pause schedule, or resume it", name, found, err)
+	return changed, told(doing, name, found, err)
 }
 
 // DeleteSchedule removes a schedule. Its instances stay. It returns the errors of PauseSchedule.

@@ -199,14 +199,14 @@ type DistributedError struct {
 }
 
 func (e *DistributedError) Error() string {
-	return fmt.Sprintf("Citus distributes schema %q, which is known from now on: repeat the transaction: %v", e.Schema, e.Err)
+	return fmt.Sprintf("Citus distributes schema %q, which the engine has learned only now: repeat the transaction: %v", e.Schema, e.Err)
 }
 
 // Unwrap returns the error of Postgres.
 func (e *DistributedError) Unwrap() error { return e.Err }
 
 // ErrElsewhere says that another node of Citus has the schema.
-var ErrElsewhere = errors.New("gendurable: another node of Citus has the schema")
+var ErrElsewhere = errors.New("gendurable: another node of Citus has the schema: lead the pool to that node")
 
 // elsewhereError is an ErrElsewhere.
 type elsewhereError struct{ error }

@@ -19,7 +19,7 @@ import (
 type EndedError struct{ Occupant int64 }
 
 func (e *EndedError) Error() string {
-	return fmt.Sprintf("%v: instance %d has ended and holds the key still", ErrNoTarget, e.Occupant)
+	return fmt.Sprintf("%v: instance %d has ended, and its scope keeps the key", ErrNoTarget, e.Occupant)
 }
 
 // Is reports whether target is ErrNoTarget.
@@ -118,7 +118,7 @@ func (s *Store) deliverOrInsert(a *arrival, send send) (Delivery, error) {
 			return Delivery{}, &EndedError{Occupant: ended}
 		}
 	}
-	return Delivery{}, errors.New("the correlation key was taken and freed again at every attempt: try again")
+	return Delivery{}, errors.New("inserts took and freed the correlation key at every attempt: send the signal again")
 }
 
 // DeliverOrInsert delivers a signal to the live instance that occupies the spec's key, as Deliver

@@ -269,7 +269,7 @@ func (s *Store) Holder(ctx context.Context, of Address) (h Holder, ok bool, err 
 		return rows.Err()
 	}, of.ID, optional(of.Key)))
 	if err != nil {
-		return Holder{}, false, fmt.Errorf("look who holds %s: %w", of, err)
+		return Holder{}, false, fmt.Errorf("look for the session that has locked %s: %w", of, err)
 	}
 	return h, ok, nil
 }

@@ -117,7 +117,7 @@ func (s *Store) keep(to Address, m *step.Signal, inbox int, send send) (Delivery
 			return Delivery{}, &EndedError{Occupant: ended}
 		}
 	}
-	return Delivery{}, errors.New("the correlation key was taken and freed again at every attempt: try again")
+	return Delivery{}, errors.New("inserts took and freed the correlation key at every attempt: send the signal again")
 }
 
 // Keep delivers a signal to the live instance that occupies a key, as Deliver does, or else keeps
@@ -138,7 +138,7 @@ func (s *Store) Keep(ctx context.Context, to Address, m *step.Signal, inbox int)
 func (h *Hosted) Keep(ctx context.Context, to Address, m *step.Signal, inbox int) (Delivery, error) {
 	got, err := h.s.keep(to, m, inbox, func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, h.s.db, stmts...) })
 	if err != nil {
-		return Delivery{}, fmt.Errorf("deliver signal %q to %s or keep it in the host's transaction: %w", m.Name, to, err)
+		return Delivery{}, fmt.Errorf("deliver signal %q to %s or keep it in your transaction: %w", m.Name, to, err)
 	}
 	return got, nil
 }
@@ -199,7 +199,7 @@ func (s *Store) Keeping() bool { return s.keeping.Load() }
 func (s *Store) NoteKeeping(ctx context.Context) error {
 	var is bool
 	if err := s.one(ctx, slowLock, keepingSQL, readOne(&is)); err != nil {
-		return fmt.Errorf("look whether signals are kept: %w", err)
+		return fmt.Errorf("check whether signals are kept: %w", err)
 	}
 	if is {
 		s.keeping.Store(true)

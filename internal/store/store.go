@@ -193,3 +193,11 @@ func duration(micros int64) time.Duration {
 	const most = int64(math.MaxInt64 / time.Microsecond)
 	return time.Duration(max(-most, min(micros, most))) * time.Microsecond
 }
+
+// numbered returns a number of things for the text of an error: "1 instance", "2 instances".
+func numbered(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

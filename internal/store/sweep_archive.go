@@ -81,7 +81,7 @@ func (s *Store) leaves(ctx context.Context, p PruneParams, ids []int64) (map[str
 		return err
 	}, ids))
 	if err != nil {
-		return nil, fmt.Errorf("look for leaves: %w", err)
+		return nil, fmt.Errorf("look for instances without children: %w", err)
 	}
 	return leaves, nil
 }

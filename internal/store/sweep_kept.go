@@ -57,7 +57,7 @@ func (s *Store) HandOver(ctx context.Context, after string) (out Handed, err err
 		return err
 	}
 	if err := s.transaction(ctx, fastLock, s.stmt(occupiedKeysSQL, read, after, keptMostKeys)); err != nil {
-		return out, fmt.Errorf("look for occupants of kept signals: %w", err)
+		return out, fmt.Errorf("look for instances that have kept signals: %w", err)
 	}
 	if n == keptMostKeys {
 		out.Last = last
@@ -70,7 +70,7 @@ func (s *Store) HandOver(ctx context.Context, after string) (out Handed, err err
 		out.Refused, err = narrow(keys, take, func(key string, err error) Refused { return Refused{Key: key, Err: err} })
 	}
 	if err != nil {
-		return out, fmt.Errorf("hand kept signals over: %w", err)
+		return out, fmt.Errorf("deliver kept signals: %w", err)
 	}
 	return out, nil
 }

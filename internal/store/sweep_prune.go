@@ -62,11 +62,11 @@ func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 			var page []int64
 			var err error
 			if page, more, err = s.due(ctx, p, text, &last); err != nil {
-				return sum, fmt.Errorf("look for instances to prune: %w", err)
+				return sum, fmt.Errorf("look for instances past their retention: %w", err)
 			}
 			alone, err := s.deletePage(ctx, p, page, &sum)
 			if err != nil {
-				return sum, fmt.Errorf("prune %d instances: %w", len(page), err)
+				return sum, fmt.Errorf("delete %d instances past their retention: %w", len(page), err)
 			}
 			if !alone {
 				return sum, nil
@@ -79,8 +79,8 @@ func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 		prune func(context.Context, PruneParams, *Pruned) error
 		too   bool
 	}{
-		{"delete kept signals that have expired", s.expireKept, true}, {"prune tombstones", s.pruneTombstones, true},
-		{"prune windows", s.pruneWindows, true}, {"prune keys of gates", s.pruneGateKeys, p.Gates},
+		{"delete kept signals that have expired", s.expireKept, true}, {"delete the dedup keys of old signals", s.pruneTombstones, true},
+		{"delete windows that are over", s.pruneWindows, true}, {"delete unused gate keys", s.pruneGateKeys, p.Gates},
 	} {
 		if !more.too {
 			continue

@@ -81,7 +81,7 @@ func (s *Store) Skip(ctx context.Context, mark string, after int64, limit int) (
 	}
 	var ids []int64
 	if err = s.one(ctx, fastLock, toBeSkippedSQL, readIDs(&ids), after, limit, pass); err != nil {
-		return out, fmt.Errorf("list nodes to be skipped: %w", err)
+		return out, fmt.Errorf("list nodes to skip: %w", err)
 	}
 	out.Refused, err = narrow(ids, func(ids []int64) error {
 		return s.skip(ctx, &out, true, mark, 0, len(ids), ids, false)
@@ -98,7 +98,7 @@ func (s *Store) Skip(ctx context.Context, mark string, after int64, limit int) (
 func (s *Store) ToSkip(ctx context.Context) (bool, error) {
 	var ids []int64
 	if err := s.one(ctx, fastLock, toBeSkippedSQL, readIDs(&ids), 0, 1, s.apart.skip.ids()); err != nil {
-		return false, fmt.Errorf("look for nodes to be skipped: %w", err)
+		return false, fmt.Errorf("look for nodes to skip: %w", err)
 	}
 	return len(ids) > 0, nil
 }
@@ -130,7 +130,7 @@ func (s *Store) skip(ctx context.Context, sum *Skipped, these bool, mark string,
 		return s.follow(send, &joiners, out.Failed, keys, mark, promote, &out.Promotion)
 	})
 	if err != nil {
-		return fmt.Errorf("fail nodes that are to be skipped: %w", err)
+		return fmt.Errorf("skip nodes: %w", err)
 	}
 	if sum.Failed = append(sum.Failed, out.Failed...); len(out.Failed) == limit {
 		sum.Last = out.Last

@@ -43,7 +43,7 @@ func (s *Store) TimeOut(ctx context.Context, limit int) (out TimedOut, err error
 	}
 	var ids []int64
 	if err = s.one(ctx, fastLock, timedOutSQL, readIDs(&ids), limit, pass); err != nil {
-		return out, fmt.Errorf("list awaits that are over: %w", err)
+		return out, fmt.Errorf("list awaits past their timeout: %w", err)
 	}
 	out.Refused, err = narrow(ids, func(ids []int64) error {
 		return s.timeOut(ctx, &out, timeoutTheseSQL, len(ids), ids)
@@ -55,7 +55,7 @@ func (s *Store) TimeOut(ctx context.Context, limit int) (out TimedOut, err error
 func (s *Store) timeOut(ctx context.Context, out *TimedOut, text *statement, limit int, ids []int64) error {
 	var queues []string
 	if err := s.one(ctx, fastLock, text, readQueues(&queues), limit, ids); err != nil {
-		return fmt.Errorf("time out awaits: %w", err)
+		return fmt.Errorf("end awaits past their timeout: %w", err)
 	}
 	out.Queues = append(out.Queues, queues...)
 	return nil

@@ -78,7 +78,7 @@ func (t *trunk) live(ctx context.Context, l *Line) error {
 	var alive bool
 	if err := l.s.pipelineOn(ctx, t.conn, l.s.stmt(aliveAtOnceSQL, readOne(&alive), l.s.schema, l.worker)); err != nil {
 		t.doomed = true // the lock may be held already, and would be held twice
-		return fmt.Errorf("lock that worker %s lives: %w", l.worker, err)
+		return fmt.Errorf("take the liveness lock of worker %s: %w", l.worker, err)
 	}
 	if !alive {
 		return errTrunkBusy

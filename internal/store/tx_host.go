@@ -37,7 +37,7 @@ func (t native) run(ctx context.Context, db *entpgx.Driver, stmts ...entpgx.Stmt
 type nothing struct{}
 
 func (nothing) run(context.Context, *entpgx.Driver, ...entpgx.Stmt) error {
-	return errors.New("the transaction is nil")
+	return errors.New("the transaction is nil: give an open one")
 }
 
 // Hosted sends the store's writes inside a transaction of the host. It changes no setting of that
@@ -83,7 +83,7 @@ func (h *Hosted) Insert(ctx context.Context, list []*step.Spec, by By) (out []In
 	}
 	if err != nil {
 		h.s.unlearn()
-		return nil, Effects{}, fmt.Errorf("insert %d instances in the host's transaction: %w", len(list), err)
+		return nil, Effects{}, fmt.Errorf("insert %s in your transaction: %w", numbered(len(list), "instance"), err)
 	}
 	return out, effects, nil
 }
@@ -93,7 +93,7 @@ func (h *Hosted) Insert(ctx context.Context, list []*step.Spec, by By) (out []In
 func (h *Hosted) Deliver(ctx context.Context, to Address, m *step.Signal, inbox int) (Delivery, error) {
 	got, err := h.s.deliver(&delivery{to: to, signal: m, inbox: inbox}, func(stmts ...entpgx.Stmt) error { return h.run(ctx, stmts...) })
 	if err != nil {
-		return Delivery{}, fmt.Errorf("deliver signal %q to %s in the host's transaction: %w", m.Name, to, err)
+		return Delivery{}, fmt.Errorf("deliver signal %q to %s in your transaction: %w", m.Name, to, err)
 	}
 	return got, nil
 }
@@ -102,7 +102,7 @@ func (h *Hosted) Deliver(ctx context.Context, to Address, m *step.Signal, inbox 
 func (h *Hosted) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (Delivery, error) {
 	got, err := h.s.deliverOrInsert(newArrival(x, m, inbox), func(stmts ...entpgx.Stmt) error { return h.run(ctx, stmts...) })
 	if err != nil {
-		return Delivery{}, fmt.Errorf("deliver signal %q to key %q or insert it in the host's transaction: %w", m.Name, x.Key, err)
+		return Delivery{}, fmt.Errorf("deliver signal %q to key %q or insert it in your transaction: %w", m.Name, x.Key, err)
 	}
 	return got, nil
 }
@@ -121,7 +121,7 @@ func (h *Hosted) Cancel(ctx context.Context, ids []int64, o *Order) (out Operate
 		err = h.s.operate(send, ids, o, &out)
 	}
 	if err != nil {
-		return Operated{}, fmt.Errorf("cancel %d instances in the host's transaction: %w", len(ids), err)
+		return Operated{}, fmt.Errorf("cancel %s in your transaction: %w", numbered(len(ids), "instance"), err)
 	}
 	return out, nil
 }
@@ -148,7 +148,7 @@ func (h *Hosted) Live(ctx context.Context, ids []int64) (out []Change, err error
 		return err
 	}
 	if err := h.run(ctx, h.s.stmt(stillLiveSQL, read, slices.Compact(slices.Sorted(slices.Values(ids))))); err != nil {
-		return nil, fmt.Errorf("look whether %d instances are live in the host's transaction: %w", len(ids), err)
+		return nil, fmt.Errorf("check in your transaction whether %s have ended: %w", numbered(len(ids), "instance"), err)
 	}
 	return out, nil
 }

@@ -60,7 +60,7 @@ func savepoint(ctx context.Context, within pgx.Tx, step *StepTx) (pgx.Tx, error)
 	return &stepPoint{Tx: tx, step: step}, nil
 }
 
-var errNotYours = errors.New("a step's own transaction is ended by the engine, after the function has returned")
+var errNotYours = errors.New("the engine ends a step's own transaction after its function has returned: return an error to undo it")
 
 // Commit always returns an error.
 func (*StepTx) Commit(context.Context) error { return errNotYours }
@@ -171,11 +171,11 @@ const (
 func usable(conn *pgxpool.Conn) error {
 	switch status := conn.Conn().PgConn().TxStatus(); {
 	case conn.Conn().IsClosed():
-		return errors.New("the connection of the step's transaction broke")
+		return errors.New("the connection of the step's transaction is closed")
 	case status == inFailed:
-		return errors.New("the step's transaction is aborted: an error of Postgres was passed over; set a savepoint where a statement may fail")
+		return errors.New("the step's transaction is aborted, since a statement failed and the function returned no error: return it, or set a savepoint before a statement that may fail")
 	case status != inTransaction:
-		return errors.New("the step's function has ended its transaction itself: what it wrote is not undone, and its outcome does not count")
+		return errors.New("the step's function has ended its transaction by COMMIT or ROLLBACK, so its writes are not undone, and its outcome does not count: leave both to the engine")
 	}
 	return nil
 }
