@@ -44,7 +44,8 @@ func TestPackagesHaveExamples(t *testing.T) {
 func TestPackagesBeginWithAProgram(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{
-		"citus", "cluster", "dag", "dashboard", "durabletest", "engine", "entity", "entity/extension", "entpgx", "fsm", "migrate", "telemetry",
+		"citus", "cluster", "dag", "dashboard", "durabletest", "engine", "ent", "entity", "entity/extension", "entpgx", "fsm", "migrate", "migrations",
+		"telemetry", "vet",
 	} {
 		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*.go"))
 		require.NoError(t, err)

@@ -28,11 +28,14 @@
 //		return v.Done(cents), nil
 //	}
 //
-// Most programs need these names: [Declare], [Machine.Define], [Machine.Job], [Step],
-// [DeclareSignal], [RetryPolicy]; in a step [Visit.Next], [Visit.Await], [Visit.Done],
-// [Visit.Fail], [Visit.Again], [Visit.ScheduleChildren] and [Signal.First]; beside package engine
-// [Machine.New], [Spec.Key], [Signal.With], [Message.DedupKey], [Key], [ID], [Machine.Get] and
-// [Machine.Wait]; in a test [Check].
+// Read these twelve names first, which are enough for a first service: [Declare], [Machine.Define],
+// [Step], [Visit.Next], [Visit.Await], [Visit.Done], [Defined.Retry], [Spec.Key] and [Machine.Get]
+// here, Insert, Signal and Run in package engine. docs/guide/twelve-names.md is a program of them.
+//
+// Read these next: [Machine.Job], a machine of one function; [DeclareSignal], [Signal.With],
+// [Signal.First] and [Message.DedupKey]; [Visit.Fail] and [Visit.Again]; [Visit.ScheduleChildren];
+// [Machine.New] and [Machine.Wait]; [Check], for a test. Look up the other names when a step needs
+// them.
 //
 // A [Machine] is declared once, at package level. The declaration suffices to insert, spawn,
 // address and wait for instances. [Machine.Define] or [Machine.Job] defines the behaviour apart

@@ -1,6 +1,8 @@
 // Package migrations is the only source of DDL: a directory of versioned Atlas migrations. The
 // Atlas CLI applies it, or package migrate does in process. [Check] says whether a schema is
-// current.
+// current:
+//
+//	err := migrations.Check(ctx, pool, "") // a *migrations.SchemaError says which it is, and what to run
 //
 // # Rules for a migration
 //
@@ -13,8 +15,8 @@
 // names a schema: the search_path decides. Each file has its inverse under down/. It must also
 // apply where Citus distributes the schema: docs/citus.md says what is refused there.
 //
-// What a version from before the first release has made has other migrations than these. It is
-// refused ([StateUnreleased]).
+// A schema that a version from before the first release has made has other migrations than these.
+// It is refused ([StateUnreleased]).
 //
 // # Migrating a live database
 //

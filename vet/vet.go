@@ -4,6 +4,9 @@
 // "go vet -vettool" run it, and golangci-lint can. The guide (docs/guide/vet.md) shows each rule
 // with a program and its cure.
 //
+//	gendurable vet ./...                       // alone
+//	go vet -vettool=$(which gendurable) ./...  // beside the analyzers of go vet
+//
 // A rule that cannot be sure is silent: it sees one package at a time, and what it does not see may
 // be right. Nothing of this package is linked by a host: only the command line tool imports it.
 package vet
