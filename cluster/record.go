@@ -113,11 +113,11 @@ func (p *place) judge(f found) (r record, err error) {
 	case recorded && r.place != p.index:
 		return r, fmt.Errorf("%w: it was recorded as place %d, and is given as place %d", ErrPlaces, r.place, p.index)
 	case f.ids[1] > 0 && (f.ids[0] < first || f.ids[1] > last):
-		return r, fmt.Errorf("%w: it holds ids from %d to %d, and those of place %d are %d to %d", ErrPlaces, f.ids[0], f.ids[1], p.index, first, last)
+		return r, fmt.Errorf("%w: it holds ids from %d to %d, and the ids of place %d are %d to %d", ErrPlaces, f.ids[0], f.ids[1], p.index, first, last)
 	case f.distributed && f.epoch > citus.MaxEpoch: // of 34 bits each
 		return r, fmt.Errorf("%w: Citus has moved it to its epoch %d, and the ids of a place carry epochs up to %d", ErrPlaces, f.epoch, citus.MaxEpoch)
 	case f.bounds != [2]int64{first, last} && (recorded || f.bounds != [2]int64{1, math.MaxInt64}):
-		return r, fmt.Errorf("%w: its sequence gives ids from %d to %d, and those of place %d are %d to %d", ErrPlaces,
+		return r, fmt.Errorf("%w: its sequence gives ids from %d to %d, and the ids of place %d are %d to %d", ErrPlaces,
 			f.bounds[0], f.bounds[1], p.index, first, last)
 	case !recorded:
 		return r, ErrUninitialised

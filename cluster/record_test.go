@@ -157,7 +157,7 @@ func TestIDsOfAnotherPlaceAreRefused(t *testing.T) {
 	t.Parallel()
 	s := initialised(t, 2)
 	s.exec(t, 1, `INSERT INTO gendurable.gen_durable (id, fsm, step) OVERRIDING SYSTEM VALUE VALUES (5, 'echo', 'start')`)
-	notStarted(t, s.places, 1, cluster.ErrPlaces, "it holds ids from 5 to 5, and those of place 1 are 17592186044416 to 35184372088831")
+	notStarted(t, s.places, 1, cluster.ErrPlaces, "it holds ids from 5 to 5, and the ids of place 1 are 17592186044416 to 35184372088831")
 	s.exec(t, 1, `DELETE FROM gendurable.gen_durable`)
 	require.NoError(t, cluster.Init(t.Context(), s.places))
 	s.exec(t, 1, `ALTER SEQUENCE gendurable.gen_durable_id_seq MAXVALUE 35184372088832`)

@@ -104,7 +104,8 @@ func comments(t *testing.T, file string) (all []string) {
 	return append(all, text)
 }
 
-// wordy returns what TestProseIsPlain found, by the path of a page or of a package.
+// wordy returns what TestProseIsPlain found, by the path of a page or of a package, and by the list
+// of the texts of errors.
 func wordy(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
@@ -127,11 +128,20 @@ func wordy(t *testing.T) map[string][]string {
 		return nil
 	})
 	require.NoError(t, err)
+	content, err := os.ReadFile(filepath.Join("testdata", "errors.txt"))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(content)) {
+		_, quoted, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		text, err := strconv.Unquote(quoted)
+		require.NoError(t, err, line)
+		found["errors"] = append(found["errors"], habitsIn(text)...)
+	}
 	return found
 }
 
-// TestProseIsPlain looks for sentences with a habit. testdata/prose.txt has how many a page
-// or the comments of a package may still have; others may have none.
+// TestProseIsPlain looks for sentences with a habit in pages, in comments, and in the texts of
+// errors. testdata/prose.txt has how many a page or the comments of a package may still have;
+// others may have none, and no error may.
 func TestProseIsPlain(t *testing.T) {
 	t.Parallel()
 	list := filepath.Join("testdata", "prose.txt")

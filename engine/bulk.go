@@ -106,7 +106,7 @@ func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (applied Applie
 		return Applied{}, err
 	}
 	if o.Seen != nil {
-		return Applied{}, &VerbError{p.Verb, "IfUnchanged", errors.New("it compares one instance with what was seen, and a plan has many")}
+		return Applied{}, &VerbError{p.Verb, "IfUnchanged", errors.New("it compares one instance with an earlier read, and a plan has many")}
 	}
 	if o.within != nil {
 		return Applied{}, &VerbError{p.Verb, "Within", errors.New("a plan has the bounds of its Filter: set Filter.Within")}

@@ -286,7 +286,7 @@ func (j *ChildrenOutcome) erase(of *step.Claim) (*step.Commit, error) {
 			return nil, outcomeFault(fmt.Sprintf("%s[%d].key", what, i), nodeKeyFault(child))
 		}
 		if size += spec.Bytes(); size > limits.OutcomeBytes {
-			return nil, outcomeFault(fmt.Sprintf("%s[%d]", what, i), fmt.Errorf("over %d bytes together with what is before it: %w",
+			return nil, outcomeFault(fmt.Sprintf("%s[%d]", what, i), fmt.Errorf("over %d bytes together with the specs before it: %w",
 				limits.OutcomeBytes, ErrTooLarge))
 		}
 		c.Spawn = append(c.Spawn, *spec)

@@ -97,7 +97,7 @@ func (x *execution) additions(nodes []GraphNode) (*step.Additions, error) {
 			return nil, outcomeFault(fmt.Sprintf("add[%d].key", i), nodeKeyFault(n.spec))
 		}
 		if size += spec.Bytes(); size > limits.OutcomeBytes {
-			return nil, outcomeFault(fmt.Sprintf("add[%d]", i), fmt.Errorf("over %d bytes together with what is before it: %w",
+			return nil, outcomeFault(fmt.Sprintf("add[%d]", i), fmt.Errorf("over %d bytes together with the nodes before it: %w",
 				limits.OutcomeBytes, ErrTooLarge))
 		}
 		out.Specs = append(out.Specs, *spec)

@@ -99,7 +99,7 @@ func (g *pruner) roll() {
 			g.trouble("make the partitions of the history", err)
 		}
 		if done.Refused > 0 {
-			g.log.Error("Postgres refuses to move or to remove rows of the history: they stay where they are, and nothing else waits for them; "+
+			g.log.Error("Postgres refuses to move or to remove rows of the history: they stay in place, and nothing else waits for them; "+
 				"is there a trigger or a check of yours?", slog.Any("refused", done.Refused), slog.Any("error", errors.New(done.Because)))
 		}
 		if done.Made == 0 || err != nil || !g.room(took, deadlinePoll) {

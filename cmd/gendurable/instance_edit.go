@@ -93,7 +93,7 @@ type instanceEdit struct {
 // Validate checks the values.
 func (c *instanceEdit) Validate() error {
 	if c.State == "" && c.Patch == "" {
-		return errors.New("what becomes of the state? Give --state or --patch")
+		return errors.New("no new state: give --state or --patch")
 	}
 	return errors.Join(c.check(), c.selection.Validate())
 }

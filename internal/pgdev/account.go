@@ -33,7 +33,7 @@ func serverAccount() (*account, error) {
 		}
 		return &account{uid: uid, gid: gid}, nil
 	}
-	return nil, errors.New("postgres refuses to run as root, and there is neither a user postgres nor nobody to run it as")
+	return nil, errors.New("no account can run the server: Postgres refuses root, and the system has no user named postgres")
 }
 
 // own gives the path to the account.
