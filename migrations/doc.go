@@ -2,7 +2,7 @@
 // Atlas CLI applies it, or package migrate does in process. [Check] says whether a schema is
 // current:
 //
-//	err := migrations.Check(ctx, pool, "") // a *migrations.SchemaError says which it is, and what to run
+//	err := migrations.Check(ctx, pool, "") // a *migrations.SchemaError says what to run
 //
 // # Rules for a migration
 //

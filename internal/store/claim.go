@@ -49,19 +49,19 @@ var (
 //     at from their front.
 //   - seen: the window, locked as it is scanned: first what is in front, then the rows set aside
 //     whose machine this worker does know, a window of each. Rows that wait for their key are among
-//     the latter. SKIP LOCKED: nothing here waits for a stranger. NO KEY: an open signal
+//     the latter. SKIP LOCKED: nothing here waits for another transaction. NO KEY: an open signal
 //     transaction, whose foreign key holds KEY SHARE, does not hide its target (T8). It is one CTE,
 //     since each through which a row passes copies it.
 //   - probe: per key in the window its anchor, which is the row that executes the key, in any
 //     queue, or else the key's head in this queue.
 //   - held: the anchors, locked. A row goes to lane key (act behind) behind an anchor that this
-//     transaction has locked: whoever ends the anchor runs promoteSQL afterwards, and sees the row.
-//     An anchor that is itself in lane key comes forward (act forward).
-//   - A row is blocked (act blocked) if somebody else has its anchor locked. The end of that anchor
-//     may miss it, so it stays in front: most locks last for a moment. But a stranger's transaction
-//     may last, and as many blocked rows as the window has would keep the rest of the queue from
-//     being looked at. So if the claim before has met blocked rows, $10 says to move them to lane
-//     key, too, and the caller has to promote their keys: see settleSQL.
+//     transaction has locked: the transaction that ends the anchor runs promoteSQL afterwards, and
+//     sees the row. An anchor that is itself in lane key comes forward (act forward).
+//   - A row is blocked (act blocked) if another transaction has its anchor locked. The end of that
+//     anchor may miss it, so it stays in front: most locks last for a moment. But a transaction
+//     outside of the engine may last, and as many blocked rows as the window has would keep the
+//     rest of the queue from being looked at. So if the claim before has met blocked rows, $10 says
+//     to move them to lane key, too, and the caller has to promote their keys: see settleSQL.
 //   - The UPDATE goes in key order, against deadlocks on the busy index between picks of two queues
 //     that share keys (T85): todo drives it, row by row. It joins by ctid, which is right only
 //     because every row was locked above without waiting (T99). With a bare LIMIT $2 the generic
@@ -69,7 +69,7 @@ var (
 //
 // A claim of a process that knows of gates puts a row that is behind a gate in line there, where
 // another would claim it (act line, lane line), once: a hundred thousand rows at a gate without
-// places are then in nobody's way. Only a row that would be claimed comes into a line, so of a
+// places then block no other row. Only a row that would be claimed comes into a line, so of a
 // partition key only the head. It is locked here, so the rows of the key that are moved to lane key
 // behind it are promoted when its claim ends, as behind any anchor. A process that knows of no gate
 // claims without heeding any: see Poll for how soon it knows.
@@ -82,10 +82,10 @@ var (
 // The claim token is drawn in SET, for claimed rows only. It does not order a key's holders: it is
 // drawn before the row has its entry in the unique index of executing keys, and a claim that is
 // held up in between goes on with a smaller token after a later one has come and gone. So keyed
-// rows have a fencing token of their own, drawn in RETURNING. Postgres evaluates that when the new
-// row's index entries are in, and from then until the claim has ended nobody else has such an
+// rows have a separate fencing token, drawn in RETURNING. Postgres evaluates that when the new
+// row's index entries are in, and from then until the claim has ended no other claim has such an
 // entry. The sequence is drawn from in the order of time (CACHE 1), so each holder's token is
-// greater than that of the holder before. It is not stored: the fence goes by the claim token.
+// greater than the token of the holder before. It is not stored: the fence goes by the claim token.
 //
 // The answer is one short row, so that a client that does not read never keeps the server from the
 // COMMIT. Settings of the session pass the claimed rows on to the next transaction: see look.
@@ -250,9 +250,9 @@ func (f claimForm) among(ids string) string {
 	return when(f.narrowed(), `AND g.id `+either(f.some, `= ANY(`, `<> ALL(`)+ids+`::bigint[]) `)
 }
 
-// runnable is the condition of the window's rows. Where they are found by their ids, coalesce()
-// hides the status from the partial indexes, of which one would lead to all due rows of the queue:
-// only the primary key is left (T98).
+// runnable is the condition of the window's rows. If they are found by their ids, coalesce() hides
+// the status from the partial indexes, of which one would lead to all due rows of the queue: only
+// the primary key is left (T98).
 func (f claimForm) runnable() string {
 	return either(f.some, `coalesce(g.status = 'runnable', false)`, `g.status = 'runnable'`)
 }
@@ -283,8 +283,8 @@ type ClaimParams struct {
 	Awaited     int  // most bytes of the awaited signals of one instance, as for Complete; 0: as many as a claim brings
 	MoveBlocked bool // also move blocked rows out of the front: for a claim that follows one with Blocked
 	// Plain is for queues without partition keys. The claim does nothing if a row at which it looks
-	// has a key, and reports Keyed: the caller claims again without Plain. It has no effect where
-	// there are gates, or rows that are set apart.
+	// has a key, and reports Keyed: the caller claims again without Plain. It has no effect if there
+	// are gates, or rows that are set apart.
 	Plain bool
 	// Patience is how long the claim waits for others of its queue to end: see claimTurnSQL. Zero: it
 	// does not wait for them, nor they for it. It has no effect on a claim at gates.
@@ -363,8 +363,8 @@ type Claimed struct {
 	sure   Sure
 }
 
-// Sure is what is known of a claim as soon as it has been committed, while its rows are still being
-// read.
+// Sure has the facts about a claim that are known as soon as it has been committed, while its rows
+// are still being read.
 type Sure struct {
 	Rows int           // how many were claimed
 	Last Place         // as Claimed.Last

@@ -13,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// A row that Postgres refuses to claim holds up the rows of its own partition key, and nobody else.
+// A row that Postgres refuses to claim holds up the rows of its partition key, and no other row.
 // Once it is mended, its key goes on, in order.
 func TestARefusedHeadHoldsUpItsOwnKeyOnly(t *testing.T) {
 	b := newBench(t)
@@ -65,8 +65,8 @@ func TestAHeadThatCannotComeForwardHoldsUpNoClaim(t *testing.T) {
 	require.Equal(t, []int64{head}, ids(b.claim().Claims))
 }
 
-// Two faults at once: Postgres refuses one row, and a stranger holds another. Rows that are set
-// aside for another machine are refused like others.
+// Two faults at once: Postgres refuses one row, and another session holds another. Rows that are
+// set aside for another machine are refused like others.
 func TestARefusedRowAndAHeldOne(t *testing.T) {
 	b := newBench(t)
 	bad, held, unknown := b.row("priority", "-2"), b.row("priority, partition_key", "-1, 'held'"), b.row("priority, fsm_version", "-1, 2")
@@ -156,7 +156,7 @@ func (b bench) loseState(id int64) {
 }
 
 // A row that cannot be read is claimed like others, and keeps no other from being read. It comes
-// with what identifies it, so that its instance can fail.
+// with the columns that identify it, so that its instance can fail.
 func TestARowThatCannotBeReadKeepsNobodyElse(t *testing.T) {
 	for name, u := range unreadable {
 		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {

@@ -11,10 +11,10 @@ import (
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
-// While somebody holds a snapshot open, nobody may clean up behind claims: the index of ready rows
-// keeps an entry for each row that ran, in front of those that wait. A process that has just begun
-// knows no place behind them. Its first claim steps over all of them, once for each priority, and
-// then it goes on behind its last row. The proof has 800,000 such entries.
+// While a session holds a snapshot open, VACUUM may not clean up behind claims: the index of ready
+// rows keeps an entry for each row that ran, in front of those that wait. A process that has just
+// begun knows no place behind them. Its first claim steps over all of them, once for each priority,
+// and then it goes on behind its last row. The proof has 800,000 such entries.
 func TestAFreshProcessGetsPastDeadEntries(t *testing.T) {
 	b := newBench(t)
 	dead, live := tier.Size(t, "DEAD_ENTRIES", 5000, 5000, 800_000), 1000

@@ -205,8 +205,8 @@ func TestTokensGrowWithEveryClaim(t *testing.T) {
 	require.EqualValues(t, 9, last&drawn, "drawn for claimed rows only")
 }
 
-// A release passes over a row that somebody has locked, names it, and gives the others back. It
-// does not name what was taken away before.
+// A release passes over a row that another session has locked, names it, and gives the others back.
+// It does not name what was taken away before.
 func TestReleasePassesOverLockedRows(t *testing.T) {
 	b := newBench(t)
 	for range 4 {
@@ -283,7 +283,7 @@ func TestRunsThatWereCutOffAreCounted(t *testing.T) {
 }
 
 // A claim does not find rows that are delayed, paused, parked, ended, claimed or in another queue,
-// and passes over rows that someone has locked.
+// and passes over rows that another session has locked.
 func TestClaimPassesOver(t *testing.T) {
 	b := newBench(t)
 	b.row("priority, eligible_at", "-9, now() + interval '1 hour'")
@@ -301,7 +301,7 @@ func TestClaimPassesOver(t *testing.T) {
 	require.Empty(t, b.claim().Claims)
 }
 
-// T8: the foreign key of somebody's open signal hides no row from the pick.
+// T8: the foreign key of an open transaction's signal hides no row from the pick.
 func TestClaimBesideAForeignKeysLock(t *testing.T) {
 	b := newBench(t)
 	id := b.row("", "")

@@ -48,8 +48,8 @@ func TestALeaseCountsFromWhenItIsGiven(t *testing.T) {
 // T7: between the snapshot of a claim and its lock the row parks, receives the signal that it
 // awaits, and is runnable again. Whichever claim takes the row gets that signal with it: a later
 // statement reads the inbox, and a claim leaves a row that has changed since it looked to the next
-// one. (It also leaves a row that became due since; here the claim's clock is that of the wake, or
-// later.)
+// one. (It also leaves a row that became due since; here the claim's clock has the time of the
+// wake, or a later one.)
 func TestNoClaimHasTheInboxOfBefore(t *testing.T) {
 	b := newBench(t)
 	gated := b.behindClock(`CREATE FUNCTION clock.statement_timestamp() RETURNS timestamptz LANGUAGE plpgsql STABLE AS $$ BEGIN

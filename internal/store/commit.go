@@ -78,7 +78,7 @@ func spawnBytes(x *step.Spec) int { return x.Bytes() + 150 }
 const lockText = `(SELECT x.ctid FROM {s}.gen_durable x WHERE x.id = t.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)`
 
 // goneText is the condition that an instance has been deleted, by hand: the GC deletes a parent
-// after its children, who have no foreign key to it. It is asked only of a parent that could not
+// after its children, which have no foreign key to it. It is asked only of a parent that could not
 // be locked, so it costs others nothing. A transaction that is about to delete the parent has it
 // locked, and it still exists: then its child is left out. An id never comes back.
 func goneText(id string) string {
@@ -125,9 +125,9 @@ WHERE g.ctid = ` + h.tid + ` AND ` + visitFence("u.token", "u.visit") + `
 RETURNING g.id` + h.end
 }
 
-// doneText commits the Done outcomes of a batch, except those of children, whose parents must be
-// locked. Done is the most common outcome that gives its claim up, and a statement for this one
-// kind costs nine tenths of the general one. See commitForm for the statement's shape.
+// doneText commits the Done outcomes of a batch, except the outcomes of children, whose parents
+// must be locked. Done is the most common outcome that gives its claim up, and a statement for this
+// one kind costs nine tenths of the general one. See commitForm for the statement's shape.
 //
 // $1 ids $2 tokens $3 visits $4 worker $5 mark $6 results, and the history's
 func doneText(recorded bool) string {

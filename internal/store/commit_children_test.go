@@ -157,7 +157,7 @@ func TestManySiblingsEndInOneBatch(t *testing.T) {
 	}
 }
 
-// Commit reports where an outcome makes something runnable: the queues where it is runnable at
+// Commit reports where an outcome makes something runnable: the queues in which it is runnable at
 // once, and for others how soon.
 func TestCommitTellsWhereAndWhenSomethingIsRunnable(t *testing.T) {
 	b := newBench(t)
@@ -219,7 +219,8 @@ func TestHeld(t *testing.T) {
 	require.Empty(t, held)
 }
 
-// A parent that was deleted delays nobody: whatever ends its child ends it, and at once.
+// A parent that was deleted delays no child: an outcome or a sweep that ends its child ends it, and
+// at once.
 func TestChildOfAParentThatIsGone(t *testing.T) {
 	b := newBench(t)
 	parent := b.joiner(1)

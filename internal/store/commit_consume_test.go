@@ -145,7 +145,7 @@ func TestParkingTowardsItselfSeesAnOlderId(t *testing.T) {
 	require.Equal(t, "awaiting_signal", b.status(id), "nothing new: no busy loop")
 }
 
-// openDelivery makes a stranger deliver like the engine, and leaves the transaction open.
+// openDelivery makes another session deliver like the engine, and leaves the transaction open.
 func (b bench) openDelivery(id int64) (commit func()) {
 	b.t.Helper()
 	stranger := b.begin()

@@ -273,8 +273,8 @@ func TestHeartbeatOfAKeptClaim(t *testing.T) {
 	require.NoError(t, line.Close(t.Context()))
 }
 
-// T86: a row that a stranger holds is left out, and its outcome stays current. The others do not
-// wait for it. In the slow lane the commit waits for it.
+// T86: a row that another session holds is left out, and its outcome stays current. The others do
+// not wait for it. In the slow lane the commit waits for it.
 func TestARowHeldByAStrangerIsLeftOut(t *testing.T) {
 	b := newBench(t)
 	for _, held := range []string{"own row", "parent"} {

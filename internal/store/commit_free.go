@@ -18,7 +18,7 @@ l AS MATERIALIZED (SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY(ARRAY(SEL
 SELECT (SELECT count(*) FROM l) = (SELECT count(*) FROM {s}.gen_durable x WHERE x.id = ANY(ARRAY(SELECT n.id FROM n)))`)
 
 // EndIsFree reports whether the rows are free that the end of a child would lock beside its own:
-// its parent's, and those of nodes that wait for it.
+// its parent's, and the rows of nodes that wait for it.
 func (s *Store) EndIsFree(ctx context.Context, c *step.Claim) (free bool, err error) {
 	node := int64(0)
 	if c.Node != "" {

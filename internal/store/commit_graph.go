@@ -22,8 +22,8 @@ import (
 // so many can never be. join_done counts those that are met, join_size those to come.
 
 // waitingNode is the condition that the row x waits for nodes, and not for its children. It takes
-// no part in the choice of an index: a plan that was made while there were no graphs would take
-// that of nodes for empty, and go through all of it for every edge.
+// no part in the choice of an index: a plan that was made while there were no graphs would take the
+// index of nodes for empty, and go through all of it for every edge.
 const waitingNode = `coalesce(x.status = 'awaiting_children' AND x.visit = 0 AND x.node IS NOT NULL, false)`
 
 // begun is the condition that the row x, a node at its first visit that does not execute, has

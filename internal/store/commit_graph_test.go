@@ -102,7 +102,7 @@ func (b bench) endNode(c *step.Claim, done bool) store.Entry {
 }
 
 // Each row runs a graph whose nodes in fails fail. Each node runs once, after all that it waits
-// for; what is skipped never runs, and the root goes on once, when all have ended.
+// for; a skipped node never runs, and the root goes on once, when all have ended.
 func TestEdgesDecideWhatRuns(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct{ graph, fails, ran, want string }{
@@ -155,7 +155,7 @@ func TestEdgesDecideWhatRuns(t *testing.T) {
 }
 
 // A node gets the results for which it has waited, in order of ids, one result for several nodes,
-// and what is too large not with others.
+// and a result that is too large not with others.
 func TestNodesAreFed(t *testing.T) {
 	b := newBench(t)
 	_, ids := b.graph("a b<a c<a,b? d<a")
@@ -192,7 +192,7 @@ func TestNodesAreFed(t *testing.T) {
 	require.Empty(t, gone.Upstream)
 	require.Contains(t, gone.Skip, "deleted since")
 
-	// A graph is over with its root: what had not begun never does.
+	// A graph is over with its root: a node that had not begun never does.
 	b.commit(newMark(), false, endOf(c, true))
 	root2, _ := b.graph("x y<x")
 	x := b.claimOne()
@@ -231,8 +231,8 @@ func TestGraphIsAllOrNothing(t *testing.T) {
 		b.column(`SELECT children_pending::text FROM gendurable.gen_durable WHERE parent_id = $1 ORDER BY node`, c.ID))
 }
 
-// A stranger who has locked what waits for a node delays the end of this node, and of no other. The
-// slow lane waits for him.
+// A session that has locked a row that waits for a node delays the end of this node, and of no
+// other. The slow lane waits for him.
 func TestHeldSuccessorHoldsUpItsOrigin(t *testing.T) {
 	b := newBench(t)
 	root, ids := b.graph("a b c<a d<b")
@@ -265,7 +265,7 @@ func (b bench) reapOver() int {
 	return len(got.Failed)
 }
 
-// Whatever ends a node settles its edges: a crash too many, a deadline, a cancel.
+// Each way to end a node settles its edges: a crash too many, a deadline, a cancel.
 func TestEveryEndOfANodeSettlesItsEdges(t *testing.T) {
 	b := newBench(t)
 	for name, end := range map[string]func(id int64){
@@ -289,7 +289,7 @@ func TestEveryEndOfANodeSettlesItsEdges(t *testing.T) {
 			require.Equal(t, "runnable", b.status(ids["c"]), name)
 			require.Equal(t, "awaiting_children", b.status(ids["d"]), "%s: level by level", name)
 			require.Equal(t, 3, b.number(`SELECT children_pending FROM gendurable.gen_durable WHERE id = $1`, root), name)
-			// A waiting node may end as well. What ends then finds nobody that waits.
+			// A waiting node may end as well. A node that ends then finds no waiting node.
 			end2 := b.operate(store.Order{Verb: store.Cancel, Descendants: true, Most: 10}, root)
 			require.Len(t, end2.Changed, 4, name)
 			require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE finished_at IS NULL`))
@@ -299,7 +299,8 @@ func TestEveryEndOfANodeSettlesItsEdges(t *testing.T) {
 	}
 }
 
-// A node is not run by itself: what it waits for would not have ended, or nobody would wait for it.
+// A node is not run by itself: the nodes for which it waits would not have ended, or no node would
+// wait for it.
 func TestANodeIsNotRunByItself(t *testing.T) {
 	b := newBench(t)
 	b.graph("a b<a")
@@ -382,8 +383,8 @@ func TestWhatOnlyARestartHelps(t *testing.T) {
 	}
 }
 
-// Who has no graphs needs no right to their edges: only the first cancel of a node reads them, and
-// begins anew for it.
+// An engine without graphs needs no right to their edges: only the first cancel of a node reads
+// them, and begins anew for it.
 func TestCancelsReadEdgesOfNodesOnly(t *testing.T) {
 	b := newBench(t)
 	plain, child := b.executing(nil), b.executing(nil)
@@ -404,7 +405,7 @@ func TestCancelsReadEdgesOfNodesOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got.Changed, 4)
 
-	// In a host's transaction nothing can begin anew: what waits is locked after the node.
+	// In a host's transaction nothing can begin anew: the waiting rows are locked after the node.
 	root, ids := b.graph("a b<a c<b")
 	hosted := b.begin()
 	got, err = newcomer().Within(store.Pgx(hosted)).Cancel(t.Context(), []int64{ids["a"]}, &store.Order{Mark: newMark()})
@@ -431,8 +432,8 @@ func TestPruneDeletesEdges(t *testing.T) {
 }
 
 // Workers end the nodes of random graphs side by side, some of which fail or are cancelled, while
-// strangers hold nodes. Each graph comes to its end, each edge counts once, and no node runs before
-// what it waits for has ended.
+// other sessions hold nodes. Each graph comes to its end, each edge counts once, and no node runs
+// before what it waits for has ended.
 func TestConcurrentEndsOfNodes(t *testing.T) {
 	b := newBench(t)
 	b.exec(`CREATE TABLE public.woken (id bigint, ready boolean)`)

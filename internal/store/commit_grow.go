@@ -70,8 +70,8 @@ FROM unnest($1::bigint[], $2::int[]) AS u(id, n)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND `+waitingNode+` FOR NO KEY UPDATE) l
 WHERE p.ctid = l.tid`)
 
-// growSQL lets a root wait for more nodes. One that does not wait any more goes by what its rows
-// say, should it wait again: see rejoinSQL. $1 root $2 round $3 how many
+// growSQL lets a root wait for more nodes. One that does not wait any more goes by its rows, should
+// it wait again: see rejoinSQL. $1 root $2 round $3 how many
 var growSQL = named("grow", `UPDATE {s}.gen_durable p SET children_pending = p.children_pending + $3::int,
   join_size = CASE WHEN p.join_round >= p.round THEN p.join_size + $3::int ELSE p.join_size END
 WHERE p.id = $1::bigint AND p.round = $2::bigint AND p.status = 'awaiting_children'`)

@@ -36,7 +36,7 @@ var deciding = map[string]func(c *step.Claim) store.Entry{
 }
 
 // decision makes a graph in which b waits for a, which executes, with a signal in its inbox and a
-// child of its own that lives.
+// live child.
 func (b bench) decision() (root int64, a *step.Claim, child int64) {
 	b.t.Helper()
 	root, ids := b.arrange("a b<a", &step.Join{Failed: 2})
@@ -53,8 +53,8 @@ func (b bench) decision() (root int64, a *step.Claim, child int64) {
 }
 
 // The root of a graph has ended when one of its nodes decides what to add. Nothing of the outcome
-// is applied: the node is cancelled with its children, what waits for it is skipped, and once the
-// root is restarted it decides anew.
+// is applied: the node is cancelled with its children, the nodes that wait for it are skipped, and
+// once the root is restarted it decides anew.
 func TestADecisionWhoseGraphIsOver(t *testing.T) {
 	b := newWriter(t)
 	for how, apply := range applyings {
@@ -114,7 +114,7 @@ func TestADecisionWhoseGraphIsOver(t *testing.T) {
 	}
 }
 
-// An outcome of a claim that is over cancels nobody.
+// An outcome of a claim that is over cancels no instance.
 func TestAStaleDecisionWhoseGraphIsOver(t *testing.T) {
 	b := newWriter(t)
 	root, a, _ := b.decision()
@@ -171,8 +171,8 @@ func (b bench) forgetAll() {
 	}
 }
 
-// deciding commits the end of a node that adds x in a session of its own, and reports whether it
-// was applied.
+// deciding commits the end of a node that adds x in a separate session, and reports whether it was
+// applied.
 func (b bench) deciding(apply applying, a *step.Claim) <-chan bool {
 	decided := make(chan bool, 1)
 	go func() {

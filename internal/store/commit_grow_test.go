@@ -16,8 +16,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// adding lets an outcome add nodes. The words are as those of graphOf, with the nodes that are to
-// wait for it at the end: "x<a>b,c?".
+// adding lets an outcome add nodes. The words are as for graphOf, with the nodes that are to wait
+// for it at the end: "x<a>b,c?".
 func adding(e store.Entry, text string) store.Entry {
 	words := strings.Fields(text)
 	a := &step.Additions{Most: 100, Specs: kids(len(words))}
@@ -244,14 +244,14 @@ func TestAdditionsAreAllOrNothing(t *testing.T) {
 	require.Equal(t, 2, b.number(`SELECT children_pending FROM gendurable.gen_durable WHERE id = $1`, root))
 	a.Visit--
 
-	// A stranger holds the root: the fast lane leaves the outcome to the slow one.
+	// Another session holds the root: the fast lane leaves the outcome to the slow one.
 	stranger := b.begin()
 	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, root)
 	_, err = b.Commit(t.Context(), me, newMark(), []store.Entry{adding(endOf(a, true), "x>b")}, 0)
 	require.True(t, store.IsLockTimeout(err), err)
 	require.NoError(t, stranger.Rollback(t.Context()))
 
-	// In several messages, with a retention of its own, by a visit that goes on.
+	// In several messages, with its own retention, by a visit that goes on.
 	next := adding(store.Entry{Claim: a, Commit: &step.Commit{Kind: step.Next, Step: "t", State: []byte(`{}`)}}, "x<a>b y<x")
 	for i := range next.Commit.Add.Specs {
 		next.Commit.Add.Specs[i].State = []byte(`"` + strings.Repeat("x", 9<<20) + `"`)
@@ -330,8 +330,8 @@ func TestConcurrentAdditions(t *testing.T) {
 	require.Greater(t, added, refused)
 }
 
-// runGrowing claims and ends nodes until the root goes on. What is refused for its additions comes
-// again without them.
+// runGrowing claims and ends nodes until the root goes on. An end that is refused for its additions
+// comes again without them.
 func (b bench) runGrowing(root int64, grow func(*step.Claim, store.Entry) store.Entry, refused func()) error {
 	ctx := b.t.Context()
 	for range 10_000 {
@@ -424,8 +424,8 @@ func TestAdditionsLookBehindTheRootsLock(t *testing.T) {
 		WHERE id = $1 OR node IN ('c', 'x', 'y') ORDER BY coalesce(node, '')`, root))
 }
 
-// A stranger has the node locked that is to wait for the added one. The commit that adds gives up
-// at once, and has locked nothing then: the other nodes of the graph end.
+// Another session has the node locked that is to wait for the added one. The commit that adds gives
+// up at once, and has locked nothing then: the other nodes of the graph end.
 func TestAdditionsBehindAStrangerHoldUpNobody(t *testing.T) {
 	b := newBench(t)
 	root, ids := b.graph("a b c<a,b")
@@ -446,8 +446,8 @@ func TestAdditionsBehindAStrangerHoldUpNobody(t *testing.T) {
 }
 
 // The COMMIT of additions gets no answer and takes effect late, when their worker has looked and
-// tries again. Meanwhile what was added has ended, and what was to wait for it has begun. The
-// second try is stale, and no error of the step's.
+// tries again. Meanwhile the added node has ended, and the node that was to wait for it has begun.
+// The second try is stale, and no error of the step's.
 func TestAdditionsThatWereAppliedAreNoError(t *testing.T) {
 	b := newBench(t)
 	root, _ := b.graph("a b<a")

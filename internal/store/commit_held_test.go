@@ -15,9 +15,9 @@ import (
 
 const lockRow = `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`
 
-// After a commit without an answer each outcome is decided by its own row, and nobody waits. An
-// applied outcome is recognised whoever holds its row now. An outcome that the attempt's old
-// backend may still apply is Held until that backend ends.
+// After a commit without an answer each outcome is decided by its own row, and none waits. An
+// applied outcome is recognised also while another session holds its row. An outcome that the
+// attempt's old backend may still apply is Held until that backend ends.
 func TestResolveDecidesRowByRow(t *testing.T) {
 	b := newBench(t)
 	mark := newMark()
@@ -51,7 +51,7 @@ func TestResolveDecidesRowByRow(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
-	// An outcome whose row always somebody has locked is waited for.
+	// An outcome whose row is always locked by some session is waited for.
 	verdicts := make(chan map[int64]store.Verdict, 1)
 	go func() {
 		got, err := b.Resolve(context.WithoutCancel(t.Context()), me, eachOf([]store.Entry{entry(held)}, mark), []store.Entry{entry(held)}, patient)
@@ -97,8 +97,8 @@ func TestAnOutcomeIsNotResolvedByAnothersMark(t *testing.T) {
 	require.Equal(t, map[int64]store.Verdict{moves.ID: store.Held, held.ID: store.Held}, verdicts)
 }
 
-// An outcome whose children have correlation keys waits for nobody's row, and only for a moment for
-// somebody who is inserting the same key.
+// An outcome whose children have correlation keys waits for no row, and only for a moment for a
+// transaction that is inserting the same key.
 func TestKeyedChildrenDoNotWaitForRows(t *testing.T) {
 	b := newBench(t)
 	kid := func(key string) []step.Spec {

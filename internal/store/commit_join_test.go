@@ -64,8 +64,8 @@ func (b bench) counts(parent int64) string {
 	return b.text(`SELECT concat_ws(' ', children_pending, join_done, join_failed) FROM gendurable.gen_durable WHERE id = $1`, parent)
 }
 
-// Each row ends the children in this order: d is done, f fails, s is skipped, and what is joined by
-// & ends in one commit. The parent wakes with the end that is in capitals, and before it sleeps.
+// Each row ends the children in this order: d is done, f fails, s is skipped, and children joined
+// by & end in one commit. The parent wakes with the end that is in capitals, and before it sleeps.
 func TestPolicyWakesWithTheFirstEndThatMakesItTrue(t *testing.T) {
 	b := newBench(t)
 	for _, c := range []struct {
@@ -122,8 +122,8 @@ func TestPolicyWakesWithTheFirstEndThatMakesItTrue(t *testing.T) {
 	}
 }
 
-// A round without a policy takes no notice of that of the round before, and the children that the
-// join before did not wait for are not counted.
+// A round without a policy ignores the policy of the round before, and the children that the join
+// before did not wait for are not counted.
 func TestLaterRoundForgetsThePolicy(t *testing.T) {
 	b := newBench(t)
 	parent, first := b.policedParent(3, &step.Join{Ended: 1, Names: []string{"go"}, Timeout: time.Hour})
@@ -141,7 +141,7 @@ func TestLaterRoundForgetsThePolicy(t *testing.T) {
 	}
 }
 
-// A signal wakes a parent that names it, whoever sends it, and whether it comes before the park or
+// A signal wakes a parent that names it, from any sender, and whether it comes before the park or
 // after. A timeout does. What woke it is the last thing that does.
 func TestSignalsAndTimesWakeAParent(t *testing.T) {
 	b := newBench(t)
@@ -209,9 +209,9 @@ func TestPollPassesByATimeoutThatIsLeft(t *testing.T) {
 	require.Greater(t, poll().Deadline, 50*time.Minute)
 }
 
-// Four workers end the children of random rounds side by side, while a stranger holds the parent.
-// Every change of the parent is looked at: it wakes once, with the first change that makes its
-// condition true, and its counts add up throughout.
+// Four workers end the children of random rounds side by side, while another session holds the
+// parent. Every change of the parent is looked at: it wakes once, with the first change that makes
+// its condition true, and its counts add up throughout.
 func TestConcurrentEndsWakeOnce(t *testing.T) {
 	b := newBench(t)
 	b.exec(`CREATE TABLE public.seen (n bigserial, id bigint, was text, status text, pending int, done int, failed int)`)

@@ -34,7 +34,7 @@ func (b bench) woken(n int, join step.Join) (parent *step.Claim, kids []*step.Cl
 }
 
 // Each row ends some of five children while the step of the Rejoin runs, and others in this order
-// afterwards: d is done, f fails, s is skipped, and what is joined by & ends in one commit. The
+// afterwards: d is done, f fails, s is skipped, and children joined by & end in one commit. The
 // parent wakes with the end that is in capitals, and before it sleeps. Without such an end it wakes
 // at once.
 func TestRejoinWakesWithTheFirstEndThatMakesItTrue(t *testing.T) {
@@ -154,8 +154,8 @@ func TestRejoinAfterTheRetryOfAChild(t *testing.T) {
 	}
 }
 
-// A Restart takes back ends that a Rejoin has counted. What wakes the parent then is the next end,
-// as before.
+// A Restart takes back ends that a Rejoin has counted. The next end wakes the parent then, as
+// before.
 func TestARestartBeneathARejoin(t *testing.T) {
 	b := newBench(t)
 	for _, join := range []step.Join{{Ended: 1}, {Failed: 1}} {
@@ -227,7 +227,7 @@ func (b bench) seen(parent *step.Claim) (seen step.Seen) {
 }
 
 // A rest that is due is cancelled though its parent waits for the round again, and the last of it
-// wakes the parent. A Rejoin of its own policy arms the rest anew.
+// wakes the parent. A Rejoin with its own policy arms the rest anew.
 func TestRejoinAndTheRest(t *testing.T) {
 	b := newBench(t)
 	parent, kids := b.woken(4, step.Join{Cancel: true})

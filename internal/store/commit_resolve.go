@@ -21,7 +21,7 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[]) AS u(id, tok
 LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.visit, x.commit_id FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
   ON true`)
 
-// freeSQL locks those of the given rows that are free. $1 ids
+// freeSQL locks the given rows that are free. $1 ids
 var freeSQL = named("resolve lock", `SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED`)
 
 // resolveSlowSQL is freeSQL for callers that wait. $1 ids

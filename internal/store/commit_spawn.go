@@ -33,7 +33,7 @@ const tooFew = `(g.children_pending <= u.n OR coalesce(g.join_round = g.round AN
 // each hold such a message several times over.
 const messageBytes = 16 << 20
 
-// part holds some children of an outcome, for a message of their own.
+// part holds some children of an outcome, for a separate message.
 type part struct {
 	parent   int64
 	depth    int
@@ -94,8 +94,8 @@ func (c *specs) addChildren(p part) {
 // inParts reports whether the batch takes more than one round trip. The store knows only after the
 // insertion which children with correlation keys were dropped, and in whose favour. And it sends
 // more children than one message holds in several messages, each after the answer to the one
-// before. The edges of a graph lead between rows whose ids only their insertion tells. And what is
-// added to a graph depends on how that is.
+// before. The edges of a graph lead between rows whose ids only their insertion tells. And the
+// additions to a graph depend on its current rows.
 func (b *brood) inParts() bool {
 	return len(b.kids) > 0 || len(b.later) > 0 || b.graph != nil || b.growth != nil
 }

@@ -79,8 +79,8 @@ func (e *Entry) streamed() bool {
 	return e.Commit.Kind.Terminal() && e.Claim.Parent != 0 && e.Claim.ParentRound < 0
 }
 
-// portionLockSQL locks a parent while its portion is noted, so that of two processes that take
-// themselves for its owner one notes it. It returns how many children a portion has; NULL if the
+// portionLockSQL locks a parent while its portion is noted, so that only one of two processes that
+// take themselves for its owner notes it. It returns how many children a portion has; NULL if the
 // join is no stream. coalesce() is for the plan (T98). $1 id $2 token $3 visit
 var portionLockSQL = named("portion lock", `SELECT x.stream_most FROM {s}.gen_durable x
 WHERE x.id = $1 AND x.claim_token = $2 AND x.visit = $3 AND coalesce(x.status = 'executing', false) FOR NO KEY UPDATE`)

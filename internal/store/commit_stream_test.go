@@ -121,8 +121,8 @@ func TestStreamShowsEachEndOnceInOrder(t *testing.T) {
 	require.Zero(t, left)
 }
 
-// Whoever holds a child of a portion, or its parent, keeps the portion from being noted, and is not
-// waited for: the portion has the ends in their order, so it passes over none.
+// A session that holds a child of a portion, or its parent, keeps the portion from being noted, and
+// is not waited for: the portion has the ends in their order, so it passes over none.
 func TestAPortionWaitsForNobody(t *testing.T) {
 	b := newBench(t)
 	parent, kids := b.streaming(4, 3)
@@ -191,8 +191,8 @@ func TestAVisitKeepsItsPortion(t *testing.T) {
 	require.Equal(t, 2, left)
 }
 
-// A portion that is too large becomes shorter before its step has seen it. What is taken back comes
-// first at the next visit.
+// A portion that is too large becomes shorter before its step has seen it. The children that are
+// taken back come first at the next visit.
 func TestAPortionIsShortened(t *testing.T) {
 	b := newBench(t)
 	_, kids := b.streaming(4, 3)
@@ -250,7 +250,7 @@ func TestStreamUntilASignalOrATime(t *testing.T) {
 	require.Equal(t, []int{2}, got)
 	require.Equal(t, 2, left)
 
-	// A step that is no joining step goes on with the stream where it was left.
+	// A step that is no joining step goes on with the stream from its last position.
 	b.commit(newMark(), false, endOf(kids[0], true))
 	b.commit(newMark(), false, store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Next, Step: "later", State: c.State}})
 	c = b.claimOne()

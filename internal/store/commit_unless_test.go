@@ -65,8 +65,8 @@ func TestUnlessBehindADelivery(t *testing.T) {
 }
 
 // The end came first: its transaction has the row, and has yet to look at the inbox when the
-// delivery begins, which waits for it. Where it ends, the sender is told so. Where another signal
-// was there already, the instance goes on, and gets both.
+// delivery begins, which waits for it. If the instance ends, the sender is told so. Where another
+// signal was there already, the instance goes on, and gets both.
 func TestDeliverBehindAnUnless(t *testing.T) {
 	b := newBench(t)
 	b.exec(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END'`)
@@ -137,7 +137,7 @@ func TestUnlessCountsWhatTheExecutionWasNotGiven(t *testing.T) {
 	}
 }
 
-// What is deleted unread of a recorded instance is in the history, and nothing of others.
+// Signals of a recorded instance that are deleted unread are in the history, and no other signals.
 func TestUnreadSignalsAreRecorded(t *testing.T) {
 	b := newBench(t)
 	for range 2 {
@@ -162,8 +162,8 @@ func TestUnreadSignalsAreRecorded(t *testing.T) {
 	require.Equal(t, 2, b.number(`SELECT count(*) FROM gendurable.history WHERE kind = 'signal.unread'`))
 }
 
-// In one batch each outcome goes by its own names and its own inbox. What is deleted unread is
-// counted.
+// In one batch each outcome goes by its own names and its own inbox. Signals that are deleted
+// unread are counted.
 func TestUnlessInABatch(t *testing.T) {
 	b := newBench(t)
 	var entries []store.Entry

@@ -82,7 +82,7 @@ func (c *onNodes) settles(trips [2]int) {
 }
 
 // T191: schemas on one node of Citus are polled in one round trip, whatever their pools. One that
-// moves leaves the rounds, keeps nobody from them, and joins those of the other node.
+// moves leaves the rounds, keeps no other schema from them, and joins the rounds of the other node.
 func TestPollsOfTheSchemasOfANode(t *testing.T) {
 	t.Parallel()
 	c := newOnNodes(t, 3)

@@ -70,7 +70,7 @@ func (c *companions) number(sql string, args ...any) (n int) {
 	return n
 }
 
-// connections counts those of the company and of its pool.
+// connections counts the connections of the company and of its pool.
 func (c *companions) connections() int {
 	c.t.Helper()
 	return c.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'company'`)
@@ -145,7 +145,7 @@ func TestPollsOfACompanyAreOneRoundTrip(t *testing.T) {
 	require.Equal(t, make([]error, 4), errs)
 }
 
-// T190: what befalls some schemas of a server does not keep the others from being polled.
+// T190: faults of some schemas of a server do not keep the others from being polled.
 func TestPollsBesideSchemasThatFail(t *testing.T) {
 	t.Parallel()
 	for name, fresh := range map[string]bool{"on a fresh connection": true, "on a used one": false} {
@@ -199,7 +199,7 @@ func TestARoundThatIsHeldUpIsGivenUp(t *testing.T) {
 	require.Equal(t, []bool{false, false}, c.outside(), "it was not theirs")
 }
 
-// A connection that is ended costs nobody its place.
+// A connection that is ended costs no line its place.
 func TestPollsWhoseConnectionIsEnded(t *testing.T) {
 	t.Parallel()
 	c := newCompanions(t, 3)
@@ -323,7 +323,7 @@ func (c *companions) gone() {
 	steady.Eventually(c.t, func() bool { return c.connections() == 0 })
 }
 
-// What waits for a row has a connection of its own, which goes with the next beat.
+// A beat that waits for a row has its own connection, which goes with the next beat.
 func TestInsistingKeepsNoHeartbeat(t *testing.T) {
 	t.Parallel()
 	c := newCompanions(t, 2)
@@ -377,8 +377,8 @@ func TestHeartbeatsBesideSchemasThatFail(t *testing.T) {
 	steady.Eventually(t, func() bool { return hearts[0].lives() == 0 })
 }
 
-// T190: who does not get the connection, since somebody has it, beats by itself, also beside a
-// place that fails; and whoever leaves meanwhile leaves no lock.
+// T190: an engine that does not get the connection, since another has it, beats by itself, also
+// beside a place that fails; and an engine that leaves meanwhile leaves no lock.
 func TestHeartbeatsWhoseConnectionIsTaken(t *testing.T) {
 	t.Parallel()
 	c := newCompanions(t, 3)
@@ -419,8 +419,8 @@ func TestHeartbeatsWhoseConnectionIsEnded(t *testing.T) {
 	require.Equal(t, 1, c.connections())
 }
 
-// Somebody asks at this moment whether a worker lives: it does not wait for that on the connection
-// of the others.
+// Another session asks at this moment whether a worker lives: it does not wait for that on the
+// connection of the others.
 func TestALivenessLockThatSomebodyAsksFor(t *testing.T) {
 	t.Parallel()
 	c := newCompanions(t, 2)

@@ -211,7 +211,7 @@ func lostConnection(err error) bool {
 }
 
 // IsSessionOver reports whether the session has ended, or its connection broken, under a statement.
-// It does not say that of a session that never began.
+// It does not say so about a session that never began.
 func IsSessionOver(err error) bool {
 	var dial *pgconn.ConnectError
 	if Classify(err) != FaultTransient || errors.As(err, &dial) {

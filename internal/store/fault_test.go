@@ -18,7 +18,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// T30: each class of SQLSTATE has one meaning for whoever sent the statement.
+// T30: each class of SQLSTATE has one meaning for every sender of a statement.
 var faults = []struct {
 	fault store.Fault
 	codes map[string]string

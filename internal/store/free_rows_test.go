@@ -12,9 +12,9 @@ import (
 	"github.com/gendurable/gendurable/internal/steady"
 )
 
-// Who has rows locked, and was cut off in the middle of his statements, lets them go. Others who
-// have rows locked for long stay: in a transaction that is idle, in a COPY, in a pipeline about
-// something else, or for a moment only.
+// A session that has rows locked, and was cut off in the middle of its statements, loses them.
+// Others who have rows locked for long stay: in a transaction that is idle, in a COPY, in a
+// pipeline about something else, or for a moment only.
 func TestRowsOfWhoIsCutOffAreFreed(t *testing.T) {
 	b := newBench(t)
 	const locks = `SELECT id FROM "gendurable".gen_durable WHERE id = $1 FOR NO KEY UPDATE`

@@ -15,8 +15,8 @@ import (
 //     from its first claim to its end, parked or not.
 //   - A gate that names nothing but a queue bounds the claims of that queue: see seatsSQL. A claim
 //     has its place in the column seat.
-//   - Of all others the narrowest counts: that of the step, then of the machine, of a label, of the
-//     queue. A claim has its place in the column place.
+//   - Of all others the narrowest counts: the gate of the step, then of the machine, of a label, of
+//     the queue. A claim has its place in the column place.
 //
 // A gate with a label has so many places for each value of it. The text gate of an instance is the
 // gate's name, or name/value: its key. Places have the numbers from 1.

@@ -9,8 +9,8 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// A claim of a process that knows of gates has up to five statements where that of another process
-// has claimSQL. All are in one transaction and one round trip:
+// A claim of a process that knows of gates has up to five statements in place of claimSQL. All are
+// in one transaction and one round trip:
 //
 //  1. lockGatesSQL locks the gates that may matter.
 //  2. seatsSQL counts what the gate of the queue allows, if it has one.
@@ -24,10 +24,10 @@ import (
 // rows are in line. It never waits. A gate that another claim has locked is left to that claim, and
 // reported, so that the caller claims again soon.
 //
-// The lock is an advisory one, of the transaction. A stranger who has the row of a gate locked
-// holds up no claim, and the row needs no update. It is no more than a wish to be alone: what would
-// happen without it is a unique violation on gen_durable_place, and a rate that is exceeded, which
-// nothing else prevents.
+// The lock is an advisory one, of the transaction. Another session that has the row of a gate
+// locked holds up no claim, and the row needs no update. It is no more than a wish to be alone:
+// what would happen without it is a unique violation on gen_durable_place, and a rate that is
+// exceeded, which nothing else prevents.
 //
 // It passes on the keys that the claim leaves alone, see claimPaid.
 //
@@ -42,8 +42,8 @@ FROM (SELECT l.name, pg_try_advisory_xact_lock(`+gateLock+`) AS mine FROM (
     WHERE g.queue = $1 AND `+inLine+` AND g.gate ~>=~ r.name AND g.gate ~<~ (r.name || '0') `+lineOrder+` LIMIT 1) IS NOT NULL)
   ORDER BY r.name COLLATE "C" OFFSET 0) l) x`)
 
-// gateLock is the advisory lock of gate l. '0' is what follows '/': all keys of a gate are between
-// its name and its name with a 0.
+// gateLock is the advisory lock of gate l. '0' follows '/': all keys of a gate are between its name
+// and its name with a 0.
 const gateLock = `hashtextextended('gendurable gate ' || l.name || ' of ' || $2::text, 0)`
 
 // allowText is what a claim may still take: how many of the queue's seats, all if the queue has no
@@ -87,8 +87,8 @@ func (s *Store) atGates(p *ClaimParams, out *Claimed, front entpgx.Stmt) []entpg
 	return stmts
 }
 
-// visitMost bounds how many keys a claim visits beyond those of which it wants rows. A visit costs
-// some 15 µs.
+// visitMost bounds how many keys a claim visits beyond the keys of which it wants rows. A visit
+// costs some 15 µs.
 const visitMost = 500
 
 func (s *Store) line(p *ClaimParams, out *Claimed) entpgx.Stmt {

@@ -10,8 +10,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// A clock that is set back by an hour stalls no rate for an hour: neither that of a key, of all
-// keys together, nor of a queue. What is owed stays, and is paid off from then on.
+// A clock that is set back by an hour stalls no rate for an hour: neither the rate of a key, of all
+// keys together, nor of a queue. The debt stays, and is paid off from then on.
 func TestAClockThatIsSetBackStallsNoRate(t *testing.T) {
 	b := newBench(t)
 	minute := store.Rate{N: 60, Per: time.Hour, Burst: 3}
@@ -46,8 +46,8 @@ func total(begun map[string]int) (n int) {
 	return n
 }
 
-// A debt that another rule has made counts for a burst of the new one at most, whatever its unit
-// was, and also where the gate was gone in between. So the next one begins when the new rate says.
+// A debt that another rule has made counts for a burst of the new one at most, whatever the unit,
+// and also if the gate was gone in between. So the next one begins when the new rate says.
 func TestADebtOfAnotherRate(t *testing.T) {
 	b := newBench(t)
 	old, rule := perHour(1000, 1000), perHour(60, 2)
@@ -78,8 +78,8 @@ func (b bench) drop(name string) {
 	require.NoError(b.t, err)
 }
 
-// Whoever opens a key forgets what it owes, and how slow it was made. It has changed something only
-// if there was any of that.
+// To open a key is to forget its debt, and how slow it was made. It has changed something only if
+// there was any of that.
 func TestOpeningAKeyForgetsItsDebt(t *testing.T) {
 	b := newBench(t)
 	g := perHour(60, 2)
@@ -102,7 +102,7 @@ func TestOpeningAKeyForgetsItsDebt(t *testing.T) {
 	require.False(t, open(), "it is paid off")
 }
 
-// What is paid off in more µs than a bigint has holds up its key, and no claim fails of it.
+// A debt that is paid off in more µs than a bigint has holds up its key, and no claim fails of it.
 func TestADebtOfMoreYearsThanThereAre(t *testing.T) {
 	b := newBench(t)
 	years := store.Rate{N: 1, Per: 365 * 24 * time.Hour, Burst: 1000}

@@ -31,7 +31,8 @@ import (
 //     in line.
 //   - A row at a gate that is gone, or that concerns others by now, is in line at the wrong gate.
 //     A claim takes nothing from a line before it has found that the row's gate is still this one.
-//     It sends the row to the front otherwise, where it is decided anew: see act front of lineSQL.
+//     It sends the row to the front otherwise, and there it is decided anew: see act front of
+//     lineSQL.
 //   - Who claims finds the row: he looks at the lines of a queue as long as some gate concerns it,
 //     or a poll has found that instances are in line there. If there is no gate at all, polls look
 //     all the same every half a minute.

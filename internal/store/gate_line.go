@@ -6,9 +6,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// debtOf is what is left of a debt of row b of gate_keys by now, and paceOf the part of the
-// rate that counts by now: it doubles in ten periods. The debt is paid off at the pace of before,
-// which is the lower one.
+// debtOf is the rest of a debt of row b of gate_keys by now, and paceOf the part of the rate that
+// counts by now: it doubles in ten periods. The debt is paid off at the pace of before, which is
+// the lower one.
 //
 // A debt from before the gate has last changed, at since, was made by another rate, and perhaps in
 // another unit. It counts for a burst at most: so what the old rule has let begin is paid off, and
@@ -20,7 +20,7 @@ func debtOf(n, per, burst, since string) string {
 }
 
 // paidIn is in how many µs so many tokens are paid off. It is bounded by some thirty years, since
-// what is owed times the period may be beyond a bigint, and an error would fail all claims.
+// the debt times the period may be beyond a bigint, and an error would fail all claims.
 func paidIn(tokens, n, per, pace string) string {
 	return `least(1e15, ceil((` + tokens + `) * ` + per + ` / ` + n + ` / ` + pace + `))::bigint`
 }
@@ -41,8 +41,8 @@ SELECT x.id FROM line x`)
 // lineText claims rows in line at the gates that lockGatesSQL has locked.
 //
 //   - r: the rules, and per gate what all its keys together may still take (total), and what they
-//     owe (owes). Nobody else changes that, under the lock. A total counts the rows that have a
-//     place, so a gate that bounds all keys together gives as many places to each.
+//     owe (owes). No other transaction changes that, under the lock. A total counts the rows that
+//     have a place, so a gate that bounds all keys together gives as many places to each.
 //   - party: the gates at which rows are in line, see partyText, each with where this process goes
 //     on through its keys.
 //   - walk: goes from key to key of each party in a loose index scan, behind the place where the
@@ -52,17 +52,17 @@ SELECT x.id FROM line x`)
 //     not locked, is closed as a whole, or has nothing left of what all its keys may take together
 //     costs one visit, however many keys it has. A key whose gate is gone lets all its rows go.
 //   - key: locks the row of gate_keys of each key with a rate, and takes its debt from there:
-//     whoever throttles or closes the key changes that row, and holds up only this key. If there
-//     are fewer keys than rows are wanted, each has several turns. numbers are those of its free
-//     places.
+//     a transaction that throttles or closes the key changes that row, and holds up only this key.
+//     If there are fewer keys than rows are wanted, each has several turns. numbers are the numbers
+//     of its free places.
 //   - line: the first rows of each key, locked as they are scanned, with what to do with each
-//     (act). A row that somebody has locked is passed over. It is act claim; act aside if this
-//     worker does not know its machine, as for claimSQL; act front to go in front, where a claim
-//     decides anew: one whose gate is another by now, since an operator has changed them, or since
-//     who inserted it did not know better, and one that is no longer the head of its partition key;
-//     act step at a gate for whole runs, to go in line at the gate of its step, with its place.
-//     What most later parts ask for stands in the first columns: Postgres takes a stored row apart
-//     from its front.
+//     (act). A row that another transaction has locked is passed over. It is act claim; act aside
+//     if this worker does not know its machine, as for claimSQL; act front to go in front, where a
+//     claim decides anew: one whose gate is another by now, since an operator has changed them, or
+//     since who inserted it did not know better, and one that is no longer the head of its
+//     partition key; act step at a gate for whole runs, to go in line at the gate of its step, with
+//     its place. What most later parts ask for stands in the first columns: Postgres takes a stored
+//     row apart from its front.
 //   - facts: whether there are rows that are not to be claimed, and keys that have to heed more
 //     than their places. If neither, the parts that are about them do not look at the rows.
 //   - paid: of the keys that have to heed more than their places, the rows in order; of all keys if
@@ -86,18 +86,18 @@ SELECT x.id FROM line x`)
 //     costs more than is left of a total, has the next turn, too. If the claim has visited too many
 //     keys in vain, or their rows were locked, behind the last key that was met, so that no key is
 //     always met in vain.
-//   - pay: adds to the debts. A key that nothing has begun at has no row to lock. If whoever
-//     throttles it inserts one meanwhile, pay meets that row, and keeps its pace. If that one does
-//     not commit, pay fails: see claimPaid.
+//   - pay: adds to the debts. A key that nothing has begun at has no row to lock. If a transaction
+//     that throttles it inserts one meanwhile, pay meets that row, and keeps its pace. If that one
+//     does not commit, pay fails: see claimPaid.
 //
 // It counts places with a snapshot that is later than the lock of the gate: see gate.go. All that a
 // claim needs it gets in one update, or nothing. The place of a run is no part of that: act step
-// keeps it for an instance that goes on to wait at the gate of its step. Nobody waits the other way
-// round, so no two wait for each other.
+// keeps it for an instance that goes on to wait at the gate of its step. No instance waits the
+// other way round, so no two wait for each other.
 //
 // A partition key's row is claimed on the same condition as in claimSQL: it is locked, it is the
 // head of its key in the queue, and nothing executes the key. As there, the unique index
-// gen_durable_busy refuses the claim if somebody else has just claimed another of the key.
+// gen_durable_busy refuses the claim if another transaction has just claimed another of the key.
 //
 // $1 queue $2 worker $3 machines $4 most rows to claim $5 most keys to visit $6 ids to pass over $7
 // to $11 the turns $12 lease, µs $13 to $15 the place behind which the front is looked at $16
@@ -250,7 +250,7 @@ party AS MATERIALIZED (
       FROM unnest($%[2]d::text[], $%[3]d::text[], $%[4]d::int[], $%[5]d::float8[]) t(party, after, used, pass)) t ON t.party = h.party) q)`, p.keys, p.turns, p.turns+1, p.turns+2, p.turns+3, p.turns+4, jumpText("q.lo", p.jumps))
 }
 
-// unpaidText are the keys without a row that somebody else is about to insert.
+// unpaidText are the keys without a row that another transaction is about to insert.
 const unpaidText = `current_setting('gendurable.unpaid')::text[]`
 
 // rivalsText are the other queues in which rows are in line and which a live worker serves, up to

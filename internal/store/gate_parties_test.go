@@ -166,7 +166,7 @@ func TestLockedRowsInFrontHoldUpNoLine(t *testing.T) {
 	require.Zero(t, n["other"])
 }
 
-// A gate is seen beside any number of gates that let nobody begin, and whatever its turn is.
+// A gate is seen beside any number of gates that let no row begin, at any turn.
 func TestManyGatesHideNone(t *testing.T) {
 	b := newBench(t)
 	for n := range 100 {

@@ -13,8 +13,8 @@ import (
 
 var allMeasures = slices.Concat(measures, graphMeasures, skipMeasures, gateMeasures, keptMeasures)
 
-// gateMeasures are those of claims at gates. Beside each of them thousands of instances stand in
-// line at a gate of which all places are taken, in the same queue.
+// gateMeasures are the measures of claims at gates. Beside each of them thousands of instances
+// stand in line at a gate of which all places are taken, in the same queue.
 var gateMeasures = []measured{
 	{"gated claim beside a long line", planRows, 40, "gen_durable_ready gen_durable_lines", func(e explained, _ any) int {
 		return len(e.claim(gated, most(planRows), window(planRows)).Claims)
@@ -58,9 +58,9 @@ func eachLine(e explained) any {
 	return nil
 }
 
-// lineUp makes the gates, and the long lines, where they are not there any more. What another
-// measure has put at the gates goes. The long line stays: claims would meet the entries of deleted
-// rows, and what they touch would depend on how often a measure has been tried.
+// lineUp makes the gates, and the long lines, if they are gone. What another measure has put at the
+// gates goes. The long line stays: claims would meet the entries of deleted rows, and what they
+// touch would depend on how often a measure has been tried.
 func lineUp(e explained) any {
 	long := tier.Pick(5_000, 20_000)
 	e.exec(`DELETE FROM gendurable.gen_durable WHERE gate LIKE 'each/%' OR queue = 'to gates'`)
@@ -78,7 +78,7 @@ func lineUp(e explained) any {
 	return nil
 }
 
-// gateRows inserts planRows instances, each with a gate of its own.
+// gateRows inserts planRows instances, each with its own gate.
 func (e explained) gateRows(names, values string) {
 	e.t.Helper()
 	e.exec(fmt.Sprintf(`INSERT INTO gendurable.gen_durable (fsm, step, queue, labels, %s)

@@ -140,7 +140,7 @@ func TestAKeyIsThrottled(t *testing.T) {
 	require.Equal(t, "1", b.text(`SELECT pace::text FROM gendurable.gate_keys WHERE key = 'per-customer/acme'`))
 }
 
-// Somebody who has the row of a key locked holds up that key only.
+// A session that has the row of a key locked holds up that key only.
 func TestAStrangerHoldsAKey(t *testing.T) {
 	b := newBench(t)
 	b.gate(perHour(60, 2))
@@ -153,8 +153,8 @@ func TestAStrangerHoldsAKey(t *testing.T) {
 	require.Equal(t, map[string]int{"zoo": 2}, b.begun())
 }
 
-// Keys with rows in line begin in the ratio of their weights, whatever waits at each of them, also
-// when claims are cut off in the middle of a turn.
+// Keys with rows in line begin in the ratio of their weights, however many wait at each of them,
+// also when claims are cut off in the middle of a turn.
 func TestKeysTakeTurns(t *testing.T) {
 	b := newBench(t)
 	g := perCustomer
@@ -183,7 +183,7 @@ func TestKeysTakeTurns(t *testing.T) {
 	}
 }
 
-// All values of a label together have bounds of their own.
+// All values of a label together have their own bounds.
 func TestTotals(t *testing.T) {
 	b := newBench(t)
 	g := store.Gate{Name: perCustomer.Name, Label: "customer", Places: 2, Total: 5, TotalRate: store.Rate{N: 60, Per: time.Hour, Burst: 8}}
@@ -261,7 +261,7 @@ func TestAGateForWholeRuns(t *testing.T) {
 	require.Empty(t, b.begun(), "one that is tried again needs a place again")
 }
 
-// Claims of many sessions at once never exceed a rate: what begins in all is what the burst and the
+// Claims of many sessions at once never exceed a rate: as many begin in all as the burst and the
 // time allow.
 func TestARateIsNotExceededByMany(t *testing.T) {
 	b := newBench(t)

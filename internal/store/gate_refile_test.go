@@ -24,9 +24,8 @@ func (b bench) refile(most int) (queues []string) {
 	return slices.Compact(queues)
 }
 
-// Instances in line at a gate that is closed, full, or gone from them are brought to where they
-// belong when a narrower gate is stored, or theirs concerns others, whatever their place in line.
-// The others stay.
+// Instances in line at a gate that is closed, full, or gone from them are brought to the right line
+// when a narrower gate is stored, or theirs concerns others, at any place in line. The others stay.
 func TestRefile(t *testing.T) {
 	for _, page := range []int{1, 3, 7, 1000} {
 		t.Run(fmt.Sprint(page), func(t *testing.T) {

@@ -134,8 +134,8 @@ func (s *Store) DropGate(ctx context.Context, name string, by By) (changed bool,
 }
 
 // changeGate changes a gate under its lock: a claim that is under way ends before. So no claim by
-// the old rule commits after the change. It locks the gate's row before: while it waits for a
-// stranger who has that, claims go on.
+// the old rule commits after the change. It locks the gate's row before: while it waits for another
+// transaction that has that, claims go on.
 func (s *Store) changeGate(ctx context.Context, name, verb string, by By, change entpgx.Stmt, changed *bool) (bool, error) {
 	err := s.transaction(ctx, slowLock, s.stmt(seenGateSQL, nil, name), s.stmt(awaitGateSQL, nil, name, s.schema), change,
 		s.stmt(auditGateSQL, nil, name, verb, by.Actor, optional(by.Reason)))
@@ -167,16 +167,16 @@ type GateCount struct {
 }
 
 // gateCountMost bounds how many waiting rows are counted. Each gate has an equal share of them in
-// each queue, and 1,000 at least, so that a long line at one hides nobody at another.
+// each queue, and 1,000 at least, so that a long line at one hides no row at another.
 const gateCountMost = 100_000
 
 // gatesSQL lists the gates. It reads the places that are taken, of all three kinds, and at most $1
 // rows that wait.
 //
 //   - q: the queues with rows in line, by a loose index scan.
-//   - w: who is in line at each gate. The keys of a gate are between its name with a slash and with
-//     what follows a slash.
-//   - h: who is in front in the queue of a gate that lets none begin there.
+//   - w: which rows are in line at each gate. The keys of a gate are between its name with a slash
+//     and with the character behind a slash in its place.
+//   - h: which rows are in front in the queue of a gate that lets none begin there.
 var gatesSQL = named("gates", `WITH RECURSIVE q(queue) AS (
   (SELECT g.queue FROM {s}.gen_durable g WHERE `+inLine+` `+lineOrder+` LIMIT 1)
   UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE `+inLine+` AND g.queue > q.queue `+lineOrder+` LIMIT 1) FROM q WHERE q.queue IS NOT NULL),

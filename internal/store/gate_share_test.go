@@ -13,9 +13,9 @@ import (
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
-// While all keys have work, each has its share of all claims within a tenth of what its weight
-// says: by claims of all sizes, of several processes that each go round by themselves, also where a
-// total of all keys, a rate of all keys or a gate of the queue leaves them few places at a time.
+// While all keys have work, each has its share of all claims within a tenth of its weight: by
+// claims of all sizes, of several processes that each go round by themselves, also where a total of
+// all keys, a rate of all keys or a gate of the queue leaves them few places at a time.
 func TestSharesGoByWeight(t *testing.T) {
 	b := newBench(t)
 	claims := tier.Pick(240, 480)

@@ -11,9 +11,9 @@ import (
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
-// Under load, the share of each tenant is within a tenth of its weight, whatever others insert:
-// here the first one has inserted ten times as many, before all others. The proof, and FAIR=1,
-// runs it with 10, 1,000 and 100,000 tenants as well.
+// Under load, the share of each tenant is within a tenth of its weight, with any inserts of the
+// others: here the first one has inserted ten times as many, before all others. The proof, and
+// FAIR=1, runs it with 10, 1,000 and 100,000 tenants as well.
 func TestSharesOfTenants(t *testing.T) {
 	for _, c := range []struct {
 		tenants, processes int

@@ -212,7 +212,7 @@ func TestAPlaceIsNotGivenTwice(t *testing.T) {
 	require.Equal(t, "per-customer/acme 2 0", b.placed(acme))
 }
 
-// A stranger that has the first row in line, or the row of the gate, locked holds up nobody else.
+// A session that has the first row in line, or the row of the gate, locked holds up no other row.
 func TestAStrangerHoldsTheFirstInLine(t *testing.T) {
 	b := newBench(t)
 	b.gate(perCustomer)
@@ -224,7 +224,7 @@ func TestAStrangerHoldsTheFirstInLine(t *testing.T) {
 	require.Equal(t, "per-customer/acme 1 0", b.placed(line[1]))
 }
 
-// A number that is lowered holds from then on, and one that is raised at once. With none, nobody
+// A number that is lowered holds from then on, and one that is raised at once. With none, none
 // passes; without a bound, all do.
 func TestAGateIsChanged(t *testing.T) {
 	b := newBench(t)
@@ -271,7 +271,8 @@ func TestAGateIsChangedDuringAClaim(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A change of a gate that waits for a stranger who has its row locked holds up no claim there.
+// A change of a gate that waits for another session that has its row locked holds up no claim
+// there.
 func TestAStrangerHoldsAGateThatIsChanged(t *testing.T) {
 	b := newBench(t)
 	b.gate(perCustomer)
@@ -311,7 +312,7 @@ func TestAGateIsDropped(t *testing.T) {
 	}
 }
 
-// Whatever takes an instance out of the line leaves no trace of the gate.
+// Each way out of the line leaves no trace of the gate.
 func TestVerbsLeaveNoPlace(t *testing.T) {
 	for _, verb := range []store.Verb{store.Cancel, store.RunNow, store.Reschedule, store.Pause} {
 		t.Run(fmt.Sprint(verb), func(t *testing.T) {
@@ -365,7 +366,7 @@ func TestAGateAndAPartitionKey(t *testing.T) {
 	require.Equal(t, of(want, "k1"), of(got, "k1"))
 }
 
-// A machine that the worker does not know is set aside, and goes in line again where somebody knows
+// A machine that the worker does not know is set aside, and goes in line again once a worker knows
 // it.
 func TestAnUnknownMachineInLine(t *testing.T) {
 	b := newBench(t)
@@ -386,7 +387,7 @@ func TestAClaimThatKnowsOfNoGate(t *testing.T) {
 	require.Equal(t, []int64{lined}, ids(b.claim(gated).Claims))
 }
 
-// A row that Postgres refuses to change keeps nobody else from a line, or from a claim: not in the
+// A row that Postgres refuses to change keeps no other row from a line, or from a claim: not in the
 // claim that meets it, nor in those after it.
 func TestARefusedRowAtAGate(t *testing.T) {
 	for _, in := range []string{"front", "line"} {

@@ -48,7 +48,7 @@ func try(t testing.TB, run func(testing.TB)) (failed string) {
 	return a.failed
 }
 
-// needed are the rows around a scene that a stranger holds, each by itself.
+// needed are the rows around a scene that another session holds, each by itself.
 var needed = []struct {
 	name string
 	rows string // @row, @parent: its parent, @behind: the next row of its partition key
@@ -89,7 +89,7 @@ func (f *inFlight) around(ctx context.Context, stmts []entpgx.Stmt, send func(co
 // beginning is the text of the statement that begins each transaction.
 const beginning = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
-// limits reports whether statements set limits of their own to how long they wait and run.
+// limits reports whether statements set limits to how long they wait and run.
 func limits(stmts []entpgx.Stmt) bool {
 	return slices.ContainsFunc(stmts, func(s entpgx.Stmt) bool {
 		return s.Name == "settings" && len(s.Args) >= 2 && s.Args[0] != "0" && s.Args[1] != "0"
@@ -110,9 +110,9 @@ func (f *inFlight) unbounded() (names []string) {
 	return names
 }
 
-// Each transition meets a stranger that holds one kind of the rows around it. It may wait, within
-// limits, or leave the row out, or need nothing of it; once the row is free, it has made of every
-// column what it makes where nobody holds anything: at once, or when its caller sends it again.
+// Each transition meets another session that holds one kind of the rows around it. It may wait,
+// within limits, or leave the row out, or need nothing of it; once the row is free, it has made of
+// every column what it makes beside no other session: at once, or when its caller sends it again.
 func TestVerbsThatNeedAHeldRow(t *testing.T) {
 	t.Parallel()
 	notOnCitus(t)
@@ -128,7 +128,7 @@ func TestVerbsThatNeedAHeldRow(t *testing.T) {
 	n, waits, skips := 0, 0, 0
 	for _, g := range matrix {
 		for _, x := range g.transitions {
-			// The scenes of the one share a gate, and each keeps a place there; those of the other
+			// The scenes of the one share a gate, and each keeps a place there; the scenes of the other
 			// insert under one uid.
 			if x.name == "claim from the line" || x.name == "insert" {
 				continue
@@ -165,7 +165,8 @@ func TestVerbsThatNeedAHeldRow(t *testing.T) {
 	require.NotZero(t, skips)
 }
 
-// meet lets a transition happen beside a stranger, who goes when the transition waits or has ended.
+// meet lets a transition happen beside another session, which goes when the transition waits or has
+// ended.
 func (s *scene) meet(x *transition, slow bool, stranger pgx.Tx, flying *inFlight, passedBy bool) (waited, again int) {
 	t := s.t
 	s.was, s.from = s.photograph(), s.clock()
@@ -200,7 +201,8 @@ func (s *scene) meet(x *transition, slow bool, stranger pgx.Tx, flying *inFlight
 	_ = stranger.Rollback(context.Background())
 	s.t = t
 	if _, moves := x.makes[itsNext]; moves && passedBy {
-		// It has told its caller that it has passed by the next of the key, who settles that then.
+		// It has told its caller that it has passed by the next of the key, and the caller settles that
+		// then.
 		_, err := s.Promote(t.Context(), []string{s.key()})
 		require.NoError(t, err)
 	}

@@ -23,10 +23,10 @@ import (
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
-// A stranger has rows in every table, and holds them in an open transaction: some locked, some
+// Another session has rows in every table, and holds them in an open transaction: some locked, some
 // updated, some deleted, some inserted. They are what sweeps, claims and polls look for. No scene
-// needs any of them, so each transition has to make of its own row what it makes without them, and
-// nothing that it sends may wait for the stranger.
+// needs any of them, so each transition has to change its row as it does without them, and no
+// statement that it sends may wait for that session.
 func TestTransitionsBesideHeldRows(t *testing.T) {
 	t.Parallel()
 	notOnCitus(t)
@@ -68,19 +68,19 @@ func (s *scene) happen(x *transition, slow bool) {
 	x.happens(s)
 }
 
-// ways are how the stranger holds a row. Each has rows of its own in each table.
+// ways are how the other session holds a row. Each has separate rows in each table.
 var ways = []string{"locked", "updated", "deleted", "inserted"}
 
-// held is what the stranger has in one table: the rows of each way, in SQL, where $w is the way and
-// $id the id of one of its instances; and a change of an indexed column.
+// held has the rows of the other session in one table: the rows of each way, in SQL, where $w is
+// the way and $id the id of one of its instances; and a change of an indexed column.
 type held struct {
 	rows   string // columns and values
 	change string // of the way "updated"
 	which  string // the rows of a way
 }
 
-// heldInstances are the stranger's rows in gen_durable: what each statement that goes round looks
-// for. $p is the id of the parent, the first of them.
+// heldInstances are the other session's rows in gen_durable: what each statement that goes round
+// looks for. $p is the id of the parent, the first of them.
 var heldInstances = []columns{
 	{"status": `'awaiting_children'`, "children_pending": `3`, "round": `6`, "await_deadline": `now() - interval '1 hour'`, "wake_ended": `1`,
 		"join_round": `6`, "join_size": `3`, "partition_key": `'held parents $w'`},
@@ -106,7 +106,7 @@ var heldInstances = []columns{
 
 const heldWorker = "44444444-4444-4444-8444-444444444444"
 
-// heldTables has all other tables. TestEveryTableHasHeldRows fails where one is missing.
+// heldTables has all other tables. TestEveryTableHasHeldRows fails if one is missing.
 var heldTables = map[string]held{
 	"signals":           {`(target_id, name, dedup_key) VALUES ($id, 'held $w', '$w')`, `dedup_key = 'changed'`, `name = 'held $w'`},
 	"kept_signals":      {`(key, name, dedup_key, expires_at) VALUES ('held $w', 'go', 'held', now() - interval '1 hour')`, `key = 'held too'`, `key = 'held $w'`},
@@ -143,22 +143,22 @@ func TestEveryTableHasHeldRows(t *testing.T) {
 // runs.
 const heldPatience = steady.Patience
 
-// stranger holds rows in the database of a bench. Its watch fails the test if a session waits for
+// holder holds rows in the database of a bench. Its watch fails the test if a session waits for
 // it, and ends its session then.
-type stranger struct {
+type holder struct {
 	t    testing.TB
 	pool *pgxpool.Pool
 	conn *pgx.Conn
 	tx   pgx.Tx
 }
 
-// holdRows lets a stranger hold rows in all tables until the test ends.
+// holdRows lets another session hold rows in all tables until the test ends.
 func (b bench) holdRows() {
 	b.t.Helper()
 	ctx := context.Background() // the test's ends before its cleanup
 	conn, err := pgx.ConnectConfig(ctx, b.pool.Config().ConnConfig.Copy())
 	require.NoError(b.t, err)
-	other := &stranger{t: b.t, pool: b.pool, conn: conn}
+	other := &holder{t: b.t, pool: b.pool, conn: conn}
 	for _, way := range ways[:len(ways)-1] {
 		other.insert(way, func(sql string) (id int64, err error) { return id, b.pool.QueryRow(ctx, sql).Scan(&id) })
 	}
@@ -173,8 +173,8 @@ func (b bench) holdRows() {
 	})
 }
 
-// hold begins the transaction in which the stranger holds its rows.
-func (s *stranger) hold() {
+// hold begins the transaction in which the holder has its rows.
+func (s *holder) hold() {
 	ctx := context.Background()
 	var err error
 	s.tx, err = s.conn.Begin(ctx)
@@ -195,9 +195,9 @@ func (s *stranger) hold() {
 	s.insert("inserted", func(sql string) (id int64, err error) { return id, s.tx.QueryRow(ctx, sql).Scan(&id) })
 }
 
-// tables yields the tables in which the stranger has rows. Those of other tables come before the
-// instances to which they refer, since these take them along where they are deleted.
-func (s *stranger) tables() iter.Seq2[string, held] {
+// tables yields the tables in which the holder has rows. The rows of other tables come before the
+// instances to which they refer, since a deleted instance takes them along.
+func (s *holder) tables() iter.Seq2[string, held] {
 	return func(yield func(string, held) bool) {
 		for _, table := range append(slices.Sorted(maps.Keys(heldTables)), "gen_durable") {
 			h := heldTables[table]
@@ -212,7 +212,7 @@ func (s *stranger) tables() iter.Seq2[string, held] {
 }
 
 // insert inserts the rows of one way.
-func (s *stranger) insert(way string, send func(sql string) (id int64, err error)) {
+func (s *holder) insert(way string, send func(sql string) (id int64, err error)) {
 	var first, last int64
 	for _, row := range heldInstances {
 		row = columns{"fsm": `'m'`, "step": `'s'`, "queue": `'held $w'`}.with(row)
@@ -236,8 +236,8 @@ func (s *stranger) insert(way string, send func(sql string) (id int64, err error
 	}
 }
 
-// watch fails the test if a session waits for the stranger, and ends the stranger's then.
-func (s *stranger) watch(end <-chan struct{}) {
+// watch fails the test if a session waits for the holder, and ends the holder's then.
+func (s *holder) watch(end <-chan struct{}) {
 	ctx := context.Background()
 	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig.Copy())
 	if !assert.NoError(s.t, err) {
@@ -270,7 +270,7 @@ func (s *stranger) watch(end <-chan struct{}) {
 		if over && !s.t.Failed() {
 			assert.Fail(s.t, "it does not come to its end beside held rows")
 		}
-		// What goes round until something holds would do so for ever: it is to find no database.
+		// A loop that goes round until something holds would do so for ever: it is to find no database.
 		_, err = conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid() AND ($1 OR pid = $2)`, over, pid)
 		if !assert.NoError(s.t, err) || !over {

@@ -35,7 +35,7 @@ func (m *meetings) around(ctx context.Context, stmts []entpgx.Stmt, send func(co
 	return send(ctx)
 }
 
-// meeting returns the bench beside a stranger that holds rows, and notes what it sends.
+// meeting returns the bench beside another session that holds rows, and notes what it sends.
 func (b bench) meeting(m *meetings) bench {
 	on := store.New(entpgx.New(b.pool).Around(m.around), schema)
 	b.Store, b.Reader = on, query.New(on)
@@ -131,7 +131,7 @@ var testsBeside = map[string]func(*testing.T){
 	"tombstones and the rest": TestPruneTombstonesOldestFirst,
 }
 
-// verbsBeside are verbs that no transition of the matrix is, on rows of their own.
+// verbsBeside are verbs that no transition of the matrix is, on separate rows.
 var verbsBeside = map[string]func(b bench){
 	"schedules": func(b bench) {
 		ctx := b.t.Context()

@@ -20,7 +20,7 @@ func recordedOutcomes(prepare func(explained) any) func(explained) any {
 	}
 }
 
-// A history that nobody asked for sends nothing: whether some machine is recorded is read by the
+// A history that no machine asks for sends nothing: whether some machine is recorded is read by the
 // statements of every poll and every start. Nor does a recorded outcome send a statement more.
 func TestAHistoryAddsNoStatement(t *testing.T) {
 	b := newBench(t)
@@ -64,8 +64,8 @@ func TestAHistoryAddsNoStatement(t *testing.T) {
 }
 
 // verbsRecorded fills the audit with many verbs of a bulk, and few of others. The statistics know
-// the bulk alone, as they do if somebody else comes after the last ANALYZE: by them, each criterion
-// finds every row.
+// the bulk alone, as they do if another operator comes after the last ANALYZE: by them, each
+// criterion finds every row.
 func verbsRecorded(e explained) any {
 	n := tier.Pick(10_000, 20_000)
 	if e.number(`SELECT count(*) FROM gendurable.history WHERE kind IN ('admin.cancel', 'admin.rewind')`) == n {

@@ -82,8 +82,8 @@ func idsOf(entries []store.Entry) (ids []int64) {
 	return ids
 }
 
-// What the commit leaves out since somebody holds its row is recorded when it is applied, once; a
-// transaction that is rolled back leaves neither the outcome nor its row.
+// An outcome that the commit leaves out, since its row is locked, is recorded when it is applied,
+// once; a transaction that is rolled back leaves neither the outcome nor its row.
 func TestHistoryIsTheOutcomes(t *testing.T) {
 	b := newBench(t)
 	held, bad := b.executing(nil), b.executing(nil)
@@ -172,7 +172,7 @@ func TestHistoryOfSweepsAroundARowThatCannotChange(t *testing.T) {
 }
 
 // Beside commits and readers the partitions of the days ahead are made, old days go, and days that
-// somebody reads go later; nobody waits for long.
+// a session reads go later; no session waits for long.
 func TestRollHistory(t *testing.T) {
 	b := newBench(t)
 	roll := func() [2]int {
@@ -272,7 +272,7 @@ func TestRollHistoryLeadsBack(t *testing.T) {
 	b.exec(`INSERT INTO gendurable.history (at, kind) VALUES (now() - interval '2 s', 'late'), (now() + interval '2 s', 'new')`)
 	require.Equal(t, 1, count("history_rest"), "its time is that of what was set aside")
 
-	// What was set aside is taken in up to its second; what was dated ahead of it moves.
+	// Rows that were set aside are taken in up to their second; rows that were dated ahead of it move.
 	made, _ = roll()
 	require.Equal(t, 2, made)
 	require.Equal(t, all+2, count("history"))
@@ -323,7 +323,7 @@ func TestRollHistoryAroundARowThatCannotMove(t *testing.T) {
 		"2/100 day", "3/059 day", "3/060 day", "3/061 day", "3/062 day", "3/100 day", "old/2 rest"}, where())
 	require.Equal(t, 1, b.roll().Refused, "the old one: its day is over")
 
-	// What comes before it finds its place, too.
+	// Rows from before it find their place, too.
 	b.exec(`INSERT INTO gendurable.history (at, kind, step) SELECT at - interval '1 microsecond', 'k', 'late' FROM gendurable.history WHERE step = '2/060'`)
 	require.Contains(t, where(), "late rest")
 	b.exec(`DROP TRIGGER refuse ON gendurable.history`)
@@ -354,8 +354,8 @@ func TestRollHistoryWhereEverythingIsRefused(t *testing.T) {
 	}
 }
 
-// What was set aside cannot become a partition, since a row of it is of another time and cannot
-// leave: the others are found again, and the table waits for its row.
+// The table that was set aside cannot become a partition, since a row of it is of another time and
+// cannot leave: the others are found again, and the table waits for its row.
 func TestRollHistoryOfATableSetAsideWithARowThatCannotMove(t *testing.T) {
 	b := newBench(t)
 	b.exec(`INSERT INTO gendurable.history (at, kind) SELECT now() - n * interval '1 microsecond', 'today' FROM generate_series(1, 10001) n`)

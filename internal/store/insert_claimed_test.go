@@ -31,8 +31,8 @@ func (b bench) whole(id int64) string {
 		FROM gendurable.gen_durable g WHERE id = $1`, id)
 }
 
-// What is inserted as claimed is, in every column, what an insert and a claim after it leave, and
-// its claim is what that claim brings.
+// An instance that is inserted as claimed equals, in every column, one that was inserted and then
+// claimed, and its claim equals that claim.
 func TestInsertAsClaimedIsInsertAndClaim(t *testing.T) {
 	b := newBench(t)
 	for name, edit := range map[string]func(x *step.Spec){
@@ -96,7 +96,7 @@ func interval(d time.Duration) *time.Duration {
 	return &d
 }
 
-// The claims hold: they are committed as any, and a stranger's commit is refused.
+// The claims hold: they are committed as any, and another worker's commit is refused.
 func TestWhatIsInsertedAsClaimedIsFenced(t *testing.T) {
 	b := newBench(t)
 	list := newSpecs(20, true)
@@ -157,7 +157,7 @@ func TestWhatIsNotInsertedAsClaimed(t *testing.T) {
 }
 
 // An insert that waits for its key waits briefly, since a slot waits with it. The next try is the
-// usual one: what it inserts is claimed by nobody.
+// usual one: no worker has claimed its instances.
 func TestInsertAsClaimedWaitsBriefly(t *testing.T) {
 	b := newBench(t)
 	tx := b.begin()

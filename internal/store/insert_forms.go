@@ -60,8 +60,8 @@ func (f insertForm) insert() string {
 }
 
 // drawn inserts those specs that one message of several holds. It inserts them in the order of
-// their keys, which is that of the messages, too, under ids that were drawn in input order. $1 …
-// $16 as rows $17 ids $18 retentions
+// their keys, which is the order of the messages, too, under ids that were drawn in input order. $1
+// … $16 as rows $17 ids $18 retentions
 func (f insertForm) drawn() string {
 	p := parameters(17)
 	return f.into() + f.rows(&p) + `, unnest($17::bigint[]) AS id) r ` + f.inKeyOrder()

@@ -11,9 +11,9 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// Specs of several messages are inserted in the order of their keys all the same: whoever waits for
-// a key holds none behind it. A process that inserts the same keys in another order could else wait
-// for one that waits for it.
+// Specs of several messages are inserted in the order of their keys all the same: a session that
+// waits for a key holds none behind it. A process that inserts the same keys in another order could
+// else wait for one that waits for it.
 func TestInsertOfManyMessagesInKeyOrder(t *testing.T) {
 	b := newBench(t)
 	manyBytes(t)

@@ -135,7 +135,7 @@ func TestDoneOfARowThatIsNotKept(t *testing.T) {
 	b.exec(`INSERT INTO hosts VALUES ($1)`, referred.ID)
 	require.True(t, b.commit(newMark(), false, done(referred)).Applied[referred.ID])
 	require.Equal(t, "done", b.status(referred.ID))
-	// An open transaction that has just referred to it keeps it, and nobody waits for that.
+	// An open transaction that has just referred to it keeps it, and no session waits for that.
 	held, beside := b.executing(nil), b.executing(nil)
 	tx := b.begin()
 	b.inTx(tx, `INSERT INTO hosts VALUES ($1)`, held.ID)

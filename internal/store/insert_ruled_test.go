@@ -51,7 +51,7 @@ func (b bench) clear() {
 	b.exec(`DELETE FROM gendurable.windows`)
 }
 
-// inserting inserts in a session of its own.
+// inserting inserts in a separate session.
 func (b bench) inserting(list ...*step.Spec) <-chan store.Inserted {
 	out := make(chan store.Inserted, 1)
 	go func() {
@@ -107,7 +107,7 @@ func TestThrottleOfAnOccupiedKey(t *testing.T) {
 }
 
 // A debounced instance becomes what the newest spec says, later by the quiet time, and no later
-// than the bound. One that has begun is left alone, and the next window has a bound of its own.
+// than the bound. One that has begun is left alone, and the next window has its own bound.
 func TestDebounce(t *testing.T) {
 	b := newBench(t)
 	x := func(n int) *step.Spec {
@@ -145,7 +145,7 @@ func TestDebounce(t *testing.T) {
 	require.Equal(t, 2, b.instances())
 }
 
-// What waits is runnable and was never claimed.
+// A waiting instance is runnable and was never claimed.
 func TestReplaceWhatWaits(t *testing.T) {
 	b := newBench(t)
 	for name, c := range map[string]struct {
@@ -332,7 +332,7 @@ func TestRuledInsertBehindAnother(t *testing.T) {
 	}
 }
 
-// Somebody changes the instance that an insert is about to replace, or to cancel.
+// Another transaction changes the instance that an insert is about to replace, or to cancel.
 func TestRuledInsertBehindAChange(t *testing.T) {
 	b := newBench(t)
 	const (
@@ -456,7 +456,8 @@ func TestRuledInsertWithoutAnswer(t *testing.T) {
 	require.Equal(t, 1, b.instances())
 }
 
-// The GC deletes windows that have closed a minute ago, except for those of instances that wait.
+// The GC deletes windows that have closed a minute ago, except for the windows of waiting
+// instances.
 func TestPruneWindows(t *testing.T) {
 	b := newBench(t)
 	waits := b.insertOne(specWith(1, windowed(step.WindowDebounce, "waits", time.Millisecond, 0)))

@@ -96,7 +96,7 @@ func TestPruneSparesTheRevived(t *testing.T) {
 	require.Equal(t, []int64{revived, parent, child}, b.left())
 }
 
-// A delivery takes one round trip, whatever its result.
+// A delivery takes one round trip, with any result.
 func TestDeliverIsOneRoundTrip(t *testing.T) {
 	b := newBench(t)
 	count := &interloper{}

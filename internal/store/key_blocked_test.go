@@ -12,9 +12,9 @@ import (
 
 func moving(p *store.ClaimParams) { p.MoveBlocked = true }
 
-// A row whose key's head, or executing row, somebody has locked is first reported and left where it
-// is. The next claim moves it out of the front, and its caller has to promote its key: Promote
-// misses the key until the lock is gone, and then the key goes on in its order.
+// A row whose key's head, or executing row, another transaction has locked is first reported and
+// left alone. The next claim moves it out of the front, and its caller has to promote its key:
+// Promote misses the key until the lock is gone, and then the key goes on in its order.
 func TestWhatIsBlockedMakesWay(t *testing.T) {
 	for name, anchor := range map[string]columns{
 		"behind its head":     {"priority": `-1`},

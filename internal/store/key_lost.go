@@ -19,8 +19,8 @@ import (
 //
 //   - The worker that lost the claim lives, and notices it by the time its step has ended. It
 //     deletes the note by the claim's token (Landed).
-//   - That worker is gone, and cannot run anything. Whoever waits deletes the note (Lingering), or
-//     a sweep does (forgetSQL).
+//   - That worker is gone, and cannot run anything. A waiting worker deletes the note (Lingering),
+//     or a sweep does (forgetSQL).
 //   - That worker lives, and never had the step, since the claim's answer was lost. Its sweep
 //     deletes the note (forgetSQL).
 //

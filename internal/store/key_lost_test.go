@@ -102,8 +102,8 @@ func TestACancelledFamilyNotesItsClaims(t *testing.T) {
 	require.Equal(t, []string{"k1 " + other + " 1", "k2 " + other + " 2"}, b.lost())
 }
 
-// A claim reports whether another worker's claim of its key is lost. A process knows of its own
-// lost claims by itself.
+// A claim reports whether another worker's claim of its key is lost. A process knows its own lost
+// claims by itself.
 func TestAClaimSaysWhoLingers(t *testing.T) {
 	b := newBench(t)
 	b.ofKey("theirs", 9, nil)
@@ -154,9 +154,9 @@ func TestAClaimThatWasHeldUpIsToldWhoLingers(t *testing.T) {
 	require.True(t, late[0].Lingers)
 }
 
-// Others wait for a key while a worker lives that has lost a claim of it. Whoever asks deletes the
-// notes of workers that are gone. A process whose connection broke may have its lock on another one
-// before the server has given up the old.
+// Others wait for a key while a worker lives that has lost a claim of it. A worker that asks
+// deletes the notes of workers that are gone. A process whose connection broke may have its lock on
+// another one before the server has given up the old.
 func TestLingering(t *testing.T) {
 	b := newBench(t)
 	die, again := b.living(other), b.living(other)
@@ -180,7 +180,7 @@ func TestLingering(t *testing.T) {
 	require.Empty(t, b.lingering("a"))
 }
 
-// Lingering waits for nobody: neither for another Lingering nor for a statement that deletes.
+// Lingering waits for no lock: neither for another Lingering nor for a statement that deletes.
 func TestLingeringBesideOthers(t *testing.T) {
 	b := newBench(t)
 	b.lose("a", "gone", 1, "0")

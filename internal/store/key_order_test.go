@@ -52,7 +52,7 @@ func TestOnlyTheHeadOfAKey(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// A key is busy in all queues, but has a head of its own in each.
+// A key is busy in all queues, but has a separate head in each.
 func TestAKeyAcrossQueues(t *testing.T) {
 	b := newBench(t)
 	first := b.ofKey("k", 9, columns{"queue": `'a'`})
@@ -70,8 +70,8 @@ func TestAKeyAcrossQueues(t *testing.T) {
 	require.Equal(t, []int64{second}, ids(b.claim(queue("a")).Claims))
 }
 
-// T58: the order is a promise: a head that someone has locked is waited for, not overtaken. Other
-// keys go on.
+// T58: the order is a promise: a head that another transaction has locked is waited for, not
+// overtaken. Other keys go on.
 func TestALockedHeadIsNotOvertaken(t *testing.T) {
 	b := newBench(t)
 	head := b.ofKey("k", 9, nil)
@@ -177,8 +177,8 @@ func TestOutcomesThatPassTheKeyOn(t *testing.T) {
 	}
 }
 
-// A head that someone has locked when its turn comes is reported. A later attempt, or the sweep,
-// brings it forward.
+// A head that another transaction has locked when its turn comes is reported. A later attempt, or
+// the sweep, brings it forward.
 func TestPromotionThatMissedItsHead(t *testing.T) {
 	b := newBench(t)
 	for _, sweep := range []bool{false, true} {

@@ -75,12 +75,12 @@ func (p *Promotion) read(rows pgx.Rows) error {
 // like that the mover. settleSQL runs in a transaction that begins after the mover's commit, and
 // again until nothing of the key is locked any more:
 //
-//   - Some row executes the key. If that row can be locked and still executes, nobody has begun to
-//     end the claim. Whoever ends it must lock the row first, and promotes the key by a later
-//     statement. The snapshot of that statement is later than this one's, and so than the mover's
-//     commit: it sees the rows that the mover has left. The key is settled. If the row cannot be
-//     locked, the end of its claim may be under way with a promotion that has already passed and
-//     saw nothing: again.
+//   - Some row executes the key. If that row can be locked and still executes, no transaction has
+//     begun to end the claim. The transaction that ends it must lock the row first, and promotes
+//     the key by a later statement. The snapshot of that statement is later than this one's, and so
+//     than the mover's commit: it sees the rows that the mover has left. The key is settled. If the
+//     row cannot be locked, the end of its claim may be under way with a promotion that has already
+//     passed and saw nothing: again.
 //   - No row executes the key, and a head is in lane key: it comes forward. If it is locked: again.
 //   - No row executes the key, and a head is in front. If it can be locked and is unchanged, then a
 //     claim or another verb that takes it away from the front comes later, and has to promote the

@@ -210,8 +210,8 @@ func (c *freezing) Read(p []byte) (int, error) {
 }
 
 // A process freezes in the middle of a claim's answer of several megabytes, and the server waits
-// for it in a write. That delays nobody else: its claims have a lease, and once that has expired
-// the next worker gets them.
+// for it in a write. That delays no other session: its claims have a lease, and once that has
+// expired the next worker gets them.
 func TestAProcessThatFreezesWhileItsClaimIsAnsweredHoldsNoLocks(t *testing.T) {
 	b := newBench(t)
 	const rows = 400

@@ -41,7 +41,7 @@ var malformed = map[string]columns{
 
 var plain = columns{"fsm": `'m'`, "step": `'s'`}
 
-// Rows that somebody inserted with psql break neither the claim of others nor their own.
+// Rows that were inserted with psql break neither the claim of others nor their own.
 func TestClaimOfMalformedRows(t *testing.T) {
 	b := newBench(t)
 	place := map[int64]string{}
@@ -142,7 +142,7 @@ func TestReapAroundARowThatCannotChange(t *testing.T) {
 	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE status = 'executing'`))
 }
 
-// A reaper knows the crash limits of its own machines only. It leaves a claim that is being
+// A reaper knows only the crash limits of its process' machines. It leaves a claim that is being
 // committed, or whose parent is locked, for later.
 func TestReapLeavesToOthers(t *testing.T) {
 	b := newBench(t)

@@ -12,8 +12,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// waitsStill is a row that nobody has ever claimed, and of which others have noted all that they
-// can.
+// waitsStill is a row that was never claimed, and of which others have noted all that they can.
 var waitsStill = columns{"claim_token": `0`, "await_deadline": `now() + interval '1 hour'`, "labels": `'{"customer": "acme"}'`, "trace": `'{"t": "old"}'`}
 
 var replacements = group{"Replacement", "This is about an instance that nobody has claimed. A replace by a policy or a debounce leaves any other alone.", []transition{
@@ -121,7 +120,8 @@ func TestAReplaceIsAnInsertInEveryColumn(t *testing.T) {
 	}
 }
 
-// However often what is late already is replaced, and whoever does so, it is not delayed any more.
+// An instance that is late already is not delayed any more, however often and by any program it is
+// replaced.
 func TestAReplaceKeepsItsTurn(t *testing.T) {
 	b := newBench(t)
 	for _, x := range []func(*step.Spec){onConflict("k", step.ConflictReplace), windowed(step.WindowDebounce, "k", time.Millisecond, time.Millisecond)} {

@@ -310,7 +310,7 @@ var (
 		"errors":     remembers("cancel", doesNotWait),
 		itsBarrier:   {"losers: none", func(s *scene, _, is *string) bool { return is != nil && strings.Contains(*is, `"losers": null`) }}})
 
-	// forgotten is what becomes of a round of its own of which no child lives.
+	// forgotten is the end of a separate round without live children.
 	forgotten = rules{"graphs": null.as("without that round")}
 
 	past   = columns{"deadline": `'2026-01-02 03:04:05.678Z'`}

@@ -106,7 +106,7 @@ type Refusal struct {
 }
 
 // unmeant reports whether the instance fails a condition of the caller. One that is gone has no
-// descendants, which may still be those of others.
+// descendants, and does not keep the descendants of others from being cancelled.
 //
 // One instance that lies outside of the bounds, or reaches there, keeps a cancel with Descendants
 // from being carried out at all. The rest of another batch is carried out.

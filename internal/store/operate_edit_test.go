@@ -20,8 +20,8 @@ func (b bench) copied(verb store.Verb, id int64) store.Order {
 		Edits: map[int64]store.Edit{id: {Version: row.Version, Visit: row.Visit, Old: row.State, New: []byte(`{"new": true}`), To: "t"}}}
 }
 
-// beside is what runs beside an edit, in a session of its own, and may wait for the row. Its answer
-// says whether it took effect.
+// beside is a verb that runs beside an edit, in a separate session, and may wait for the row. Its
+// answer says whether it took effect.
 type besides struct {
 	make func(b bench) int64
 	act  func(b bench, id int64) func() bool // begins it; what it returns waits for its answer
@@ -187,8 +187,7 @@ func TestEditBesideAnOutcome(t *testing.T) {
 	require.Equal(t, before, b.everything())
 }
 
-// New keys are refused where they would end a join; keys, priorities and lanes of others stay
-// right.
+// New keys are refused if they would end a join; keys, priorities and lanes of others stay right.
 func TestEditKeepsWhatItDoesNotConcern(t *testing.T) {
 	b := newBench(t)
 	joins := b.insert(columns{"fsm": `'m'`, "step": `'s'`, "round": `4`, "visit": `4`})
@@ -212,7 +211,7 @@ func TestEditKeepsWhatItDoesNotConcern(t *testing.T) {
 	require.Equal(t, next, b.claimOne().ID)
 	require.Equal(t, "c k", b.text(`SELECT concat_ws(' ', correlation_guard, partition_key) FROM gendurable.gen_durable WHERE id = $1 AND deadline IS NOT NULL`, head))
 
-	// What had failed runs again, if its key is free.
+	// A failed instance runs again, if its key is free.
 	failed := b.insert(columns{"fsm": `'m'`, "step": `'s'`, "status": `'failed'`, "failure": `'error'`, "finished_at": `now()`, "paused": `true`,
 		"correlation_key": `'c'`, "correlation_scope": liveScope, "deadline": `now() - interval '1 day'`})
 	_, err := b.Operate(t.Context(), []int64{failed}, new(b.copied(store.Rewind, failed)))

@@ -58,13 +58,13 @@ type Moved struct {
 // unconverted is the condition that the row g is paused since its state could not be converted.
 const unconverted = `(g.paused AND coalesce(starts_with(g.last_error, '` + step.Unconverted + `'), false))`
 
-// moveSQL brings instances to a newer version. It compares and sets: a row counts only if it is
-// the very version that was read, which its xmin tells: each UPDATE of a row writes a version with
-// the xmin of its own transaction, and a row that is only locked keeps it. So it overwrites no
-// claim, no outcome and no edit, which changes nothing but the state. Lock and UPDATE are one
-// statement: a locked row is left out, without waiting, and other writes to the row come before it
-// or after it: before, and the row has another xmin; after, and a claim reads the newer version,
-// an edit finds another version than its copy's.
+// moveSQL brings instances to a newer version. It compares and sets: a row counts only if it is the
+// very version that was read, which its xmin tells: each UPDATE of a row writes a version with the
+// xmin of its transaction, and a row that is only locked keeps it. So it overwrites no claim, no
+// outcome and no edit, which changes nothing but the state. Lock and UPDATE are one statement: a
+// locked row is left out, without waiting, and other writes to the row come before it or after it:
+// before, and the row has another xmin; after, and a claim reads the newer version, an edit finds
+// another version than its copy's.
 //
 // The row goes in front, unless it waits behind its key: it stood aside, or in line, for its old
 // step. A row that is paused since it could not be converted has been converted now: its pause

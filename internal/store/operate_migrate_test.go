@@ -10,9 +10,9 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// An eager migration reads an instance, converts it, and writes. Whatever happens to the instance
-// in between comes first, and is not overwritten: a claim, an outcome, a pause that another takes
-// back, a lock that somebody keeps. Without any of that the write counts once.
+// An eager migration reads an instance, converts it, and writes. Each change of the instance in
+// between comes first, and is not overwritten: a claim, an outcome, a pause that another takes
+// back, a lock that is kept. Without any of that the write counts once.
 func TestMoveComparesAndSets(t *testing.T) {
 	b := newBench(t)
 	claim := func(id int64) *step.Claim {

@@ -81,9 +81,10 @@ func (b bench) exact(root int64) {
 	require.Empty(b.t, b.column(`SELECT node FROM gendurable.gen_durable WHERE parent_id = $1 AND (status IN ('done', 'failed')) <> (joined IS NOT NULL)`, root))
 }
 
-// A node that has begun goes on, whatever is restarted before it, though it has neither an attempt
-// nor another visit: it has asked to run again, or was given back while its step ran. A claim that
-// was given back before that does not count. Nor does a graph that is over keep it from going on.
+// A node that has begun goes on, also if nodes before it are restarted, though it has neither an
+// attempt nor another visit: it has asked to run again, or was given back while its step ran. A
+// claim that was given back before that does not count. Nor does a graph that is over keep it from
+// going on.
 func TestRestartLeavesWhatHasBegun(t *testing.T) {
 	b := newBench(t)
 	for name, c := range map[string]struct {
@@ -247,8 +248,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// What is about to be skipped waits again. A claim that an operator has ended is void: its worker
-// neither runs a step of the node nor ends it.
+// A node that is about to be skipped waits again. A claim that an operator has ended is void: its
+// worker neither runs a step of the node nor ends it.
 func TestRestartOfWhatIsAboutToBeSkipped(t *testing.T) {
 	b := newBench(t)
 	root, _ := b.arrange("a b<a c<a d<b", nil)
@@ -315,8 +316,8 @@ func TestRestartIsRefused(t *testing.T) {
 	require.Equal(t, "failed", b.status(ids["a"]))
 }
 
-// A restart goes down to what has failed beneath a node: it waits for its children again, and these
-// run again.
+// A restart goes down to the failed instances beneath a node: it waits for its children again, and
+// these run again.
 func TestRestartGoesDown(t *testing.T) {
 	b := newBench(t)
 	root, _ := b.arrange("a b<a", nil)
@@ -354,7 +355,7 @@ func TestRestartGoesDown(t *testing.T) {
 }
 
 // A graph whose root has failed early waits for all of its nodes once it is restarted, and cancels
-// what runs when it ends again. What had been cancelled with it runs again, too.
+// what runs when it ends again. The nodes that were cancelled with it run again, too.
 func TestRestartOfAnEndedGraph(t *testing.T) {
 	b := newBench(t)
 	root, ids := b.arrange("a b c<b d<c", &step.Join{Failed: 1, Cancel: true})
@@ -382,7 +383,7 @@ func TestRestartOfAnEndedGraph(t *testing.T) {
 	require.NotNil(t, woken)
 }
 
-// What runs again may find its key with another; the error names that one.
+// The key of an instance that runs again may be occupied; the error names the occupant.
 func TestRestartOfAnOccupiedKey(t *testing.T) {
 	b := newBench(t)
 	root, ids := b.arrange("a b", nil)

@@ -26,7 +26,7 @@ type answer struct {
 	err error
 }
 
-// operating carries an order out in a session of its own.
+// operating carries an order out in a separate session.
 func (b bench) operating(o store.Order, ids ...int64) <-chan answer {
 	out := make(chan answer, 1)
 	o.Mark = uuid.NewString()
@@ -47,7 +47,7 @@ func waitsFor(n int) columns {
 }
 
 // A family has four generations, one of which has ended. The cancel ends all live members and
-// settles every barrier, including that of the root's parent, once.
+// settles every barrier, including the barrier of the root's parent, once.
 func TestCancelWithDescendants(t *testing.T) {
 	b := newBench(t)
 	above := b.insert(columns{"fsm": `'m'`, "step": `'s'`}.with(waitsFor(2)))
@@ -211,8 +211,8 @@ func TestOperateComparesBeforeItSets(t *testing.T) {
 	require.Len(t, b.operate(order, id).Changed, 1)
 }
 
-// If somebody else has locked the head of a key, Operate cannot bring it forward, and reports the
-// key.
+// If another transaction has locked the head of a key, Operate cannot bring it forward, and reports
+// the key.
 func TestOperateReportsKeysItMissed(t *testing.T) {
 	b := newBench(t)
 	head, next := b.ofKey("k", 10, nil), b.ofKey("k", 5, columns{"pick_lane": `1`})

@@ -52,8 +52,8 @@ var skipMeasures = []measured{
 	}, nil},
 }
 
-// largeGraph makes a graph of n nodes in two layers. Those of the first are runnable, in the queue
-// "nodes"; each of the second waits for two of the first.
+// largeGraph makes a graph of n nodes in two layers. The nodes of the first are runnable, in the
+// queue "nodes"; each of the second waits for two of the first.
 func (b bench) largeGraph(n int) {
 	b.t.Helper()
 	b.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'nodes'`)

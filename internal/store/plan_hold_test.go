@@ -112,8 +112,8 @@ func (e explained) use(m *measured) (cost, int) {
 	return e.cost(), rows
 }
 
-// measure is use, again where it cost too much: a snapshot that somebody had meanwhile raises the
-// cost once, a wrong plan each time.
+// measure is use, again if it cost too much: a snapshot that another session had meanwhile raises
+// the cost once, a wrong plan each time.
 func (e explained) measure(m *measured) (cost, int) {
 	e.t.Helper()
 	c, rows := e.use(m)

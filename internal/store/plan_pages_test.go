@@ -167,7 +167,7 @@ func figure(n int, what string) string {
 }
 
 // The pages of plans have a section for each verb that is measured, and no other, with the indexes
-// that must serve it: whoever adds a verb or an index runs make explain.
+// that must serve it: a change that adds a verb or an index runs make explain.
 func TestPlanPagesHaveEveryVerb(t *testing.T) {
 	t.Parallel()
 	want := map[string][]string{}

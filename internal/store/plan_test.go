@@ -31,7 +31,7 @@ const (
 	mostSorted = 10  // most rows that may be sorted for each of them
 )
 
-// The commits claim their rows from a queue of their own, "bulk". Nothing is vacuumed here, so each
+// The commits claim their rows from a separate queue, "bulk". Nothing is vacuumed here, so each
 // claim leaves dead entries at the front of its queue, which a busy server does not let anyone
 // skip.
 var measures = []measured{

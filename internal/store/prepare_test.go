@@ -17,7 +17,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// A stranger who has locked the tables, as ALTER TABLE does, makes even the preparation of a
+// A session that has locked the tables, as ALTER TABLE does, makes even the preparation of a
 // statement wait. The limits of a verb hold there, too, so each verb gives up on a connection that
 // has never been used, while the tables stay locked.
 func TestLimitsHoldOnAFreshConnection(t *testing.T) {
@@ -33,7 +33,7 @@ func TestLimitsHoldOnAFreshConnection(t *testing.T) {
 		require.ErrorIs(b.t, err, store.ErrCutOff)
 		return err
 	}})
-	// Who commits in the slow lane says how long he waits for locks.
+	// A worker that commits in the slow lane says how long it waits for locks.
 	slowly := func(b bench, entries any) error {
 		_, err := b.Commit(b.t.Context(), me, newMark(), entries.([]store.Entry), 100*time.Millisecond)
 		return err

@@ -119,8 +119,8 @@ func TestSweepsPassOverWhatIsRefused(t *testing.T) {
 	}
 }
 
-// So it is where a trigger of the host waits for a lock in vain each time, or is cut off by its
-// time limit, in the sweeps that nobody waits for.
+// The same holds if a trigger of the host waits for a lock in vain each time, or is cut off by its
+// time limit, in the sweeps for which no step waits.
 func TestSweepsPassOverWhatIsHeldUp(t *testing.T) {
 	for name, sweep := range sweeps {
 		for _, code := range []string{"55P03", "57014"} {

@@ -9,8 +9,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// Where graphs need a later release than a live worker is of, no graph is made. One that is gone is
-// in nobody's way.
+// Where graphs need a later release than a live worker is of, no graph is made. A worker that is
+// gone is in no other's way.
 func TestAnOlderWorkerRefusesWhatItCannotServe(t *testing.T) {
 	b := newBench(t)
 	b.NeedForGraphs(store.ThisRelease + 1)
@@ -39,7 +39,7 @@ func TestAnOlderWorkerRefusesWhatItCannotServe(t *testing.T) {
 	b.exec(`DELETE FROM gendurable.workers`)
 }
 
-// What the first release serves asks for nobody.
+// A verb that the first release serves does not ask for workers.
 func TestWhatEveryReleaseServesIsNotRefused(t *testing.T) {
 	b := newBench(t)
 	b.exec(`INSERT INTO gendurable.workers (id, host, pid, version, queues, machines, release, expires_at) VALUES

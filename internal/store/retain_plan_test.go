@@ -10,9 +10,9 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// keptMeasures are those of what is kept: signals for keys that nobody has, and instances for
-// longer than others. Beside each of them as many signals are kept, and as many instances by a
-// retention of their own, as there are runnable rows.
+// keptMeasures measure the kept rows: signals for free keys, and instances for longer than others.
+// Beside each of them as many signals are kept, and as many instances by their own retention, as
+// there are runnable rows.
 var keptMeasures = []measured{
 	{"keep a signal", 1, 90, "gen_durable_correlation kept_signals_key", func(e explained, _ any) int {
 		d, err := e.Keep(e.t.Context(), byKey("kept nowhere"), toKeep("go", newMark()), 100)
@@ -68,7 +68,7 @@ var keptMeasures = []measured{
 	}},
 }
 
-// keeps fills the tables with n of what is kept.
+// keeps fills the tables with n kept rows.
 func (b bench) keeps(n int) {
 	b.t.Helper()
 	b.exec(`INSERT INTO gendurable.kept_signals (key, name, dedup_key, expires_at)

@@ -98,8 +98,8 @@ func (e wireEnd) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// neverPing keeps pgx from pinging what nobody has used for a second: on a busy machine that would
-// be a round trip more.
+// neverPing keeps pgx from pinging a connection that was idle for a second: on a busy machine that
+// would be a round trip more.
 func neverPing(context.Context, pgxpool.ShouldPingParams) bool { return false }
 
 // wired returns a bench with one connection, over a wire that counts.
@@ -341,7 +341,7 @@ var roundTrips = []trip{
 		_, err := b.DeliverOrInsert(b.t.Context(), x.(*step.Spec), named("go"), 1000)
 		return err
 	}},
-	// These are begin, fence, outcome and commit. Those of the step's function are added.
+	// These are begin, fence, outcome and commit. The statements of the step's function are added.
 	{"step's own transaction", 4, func(b bench, _ int) any { return b.mixture(1, false) }, func(b bench, entries any) error {
 		e := entries.([]store.Entry)[0]
 		got, err := b.Transact(b.t.Context(), b.t.Context(), me, newMark(), e.Claim, 0, func(any) (store.Entry, error) { return e, nil })

@@ -137,7 +137,7 @@ func (s *scene) queue() string { return fmt.Sprint("q", s.number) }
 func (s *scene) key() string   { return fmt.Sprint("k", s.number) }
 
 // fillInbox inserts two awaited signals that the step has received, the second with a dedup key,
-// one that came after its claim, and one that nobody awaits.
+// one that came after its claim, and one that is not awaited.
 func (s *scene) fillInbox() {
 	for i, name := range []string{"go", "go", "late", "unasked"} {
 		var id int64

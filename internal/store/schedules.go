@@ -73,8 +73,8 @@ var clockSQL = named("clock", `SELECT clock_timestamp()`)
 // occurrence, so that occurrences that were missed while no process ran are not forgotten, unless
 // its expression or its time zone has changed. The statement inserts rows in the order of their
 // names, so that two processes that start at once do not deadlock. It neither writes nor locks a
-// row that needs no change: it does not wait for locked ones, such as those of a process that
-// stands still while it fires. It returns the names of schedules that changed.
+// row that needs no change: it does not wait for locked ones, such as rows of a process that stands
+// still while it fires. It returns the names of schedules that changed.
 //
 // A row that another process changes after the look at it decides as of that look: both processes
 // declare at once, and either may be the last.

@@ -26,8 +26,8 @@ import (
 //     the move waits for the transaction, or the transaction finds that the schema has gone, and
 //     fails as on a server that takes no writes. It leaves the epoch in a setting of the
 //     transaction. The epoch grows with each move.
-//   - gen_durable_draw draws from a sequence, behind the epoch. Each worker draws from a range of
-//     its own, so that the bare number may fall with a move. The setting is there only within a
+//   - gen_durable_draw draws from a sequence, behind the epoch. Each worker draws from a separate
+//     range, so that the bare number may fall with a move. The setting is there only within a
 //     transaction that has entered: whatever else draws fails.
 //
 // So a text has slots for the differences: see slot. On plain Postgres it is what it would be

@@ -40,8 +40,8 @@ func TestTextsOnPlainPostgresKnowNoShards(t *testing.T) {
 }
 
 // On shards, each transaction begins with the entrance, behind the limit that bounds how long it
-// waits; each name is that of a shard, or of what has none; what is drawn has the epoch; and nobody
-// asks who lives before all workers have come here.
+// waits; each name is the name of a shard, or of a thing without shards; drawn ids have the epoch;
+// and no worker asks which others live before all workers have come here.
 func TestTextsOnCitusNameTheShards(t *testing.T) {
 	t.Parallel()
 	r := onCitus(`"e"`)

@@ -93,9 +93,9 @@ func TestDeliverOrInsertIsOneRoundTrip(t *testing.T) {
 	}
 }
 
-// Somebody inserts at the key, or ends its occupant, in a transaction that is open when the signal
-// arrives. For both ends of that transaction, and both orders of commit, the signal goes to the
-// right instance, and the key has one occupant.
+// Another transaction inserts at the key, or ends its occupant, in a transaction that is open when
+// the signal arrives. For both ends of that transaction, and both orders of commit, the signal goes
+// to the right instance, and the key has one occupant.
 func TestDeliverOrInsertBehindAnotherTransaction(t *testing.T) {
 	const (
 		take = `INSERT INTO gendurable.gen_durable (fsm, step, correlation_key, correlation_scope) VALUES ('m', 's', 'k', ` + liveScope + `)`
@@ -153,7 +153,7 @@ func finish(t *testing.T, tx pgx.Tx, commit bool) error {
 	return tx.Rollback(t.Context())
 }
 
-// In the other order, the signal's transaction is open when somebody else comes.
+// In the other order, the signal's transaction is open when the other comes.
 func TestDeliverOrInsertBeforeAnotherTransaction(t *testing.T) {
 	for _, occupied := range []bool{true, false} {
 		for _, commit := range []bool{true, false} {
@@ -245,7 +245,7 @@ func TestDeliverOrInsertWithoutAnswer(t *testing.T) {
 	require.Equal(t, 2, b.signals(id))
 
 	// The first attempt took effect without an answer, and its instance ended and left its scope
-	// before anybody looked.
+	// before the sender looked.
 	for _, m := range []*step.Signal{named("go"), deduped("go", "e")} {
 		b.exec(`DELETE FROM gendurable.gen_durable`)
 		quick := &interloper{text: "g.uid = $2::text::uuid", act: func() {

@@ -25,7 +25,7 @@ const (
 	cap10  = 10 // the most signals in an inbox, for tests that do not depend on it
 )
 
-// bench is a store on a database of its own, and can write rows without the store.
+// bench is a store on its own database, and can write rows without the store.
 type bench struct {
 	*store.Store
 	*query.Reader
@@ -107,8 +107,8 @@ func (b bench) signals(id int64) int {
 	return b.number(`SELECT count(*) FROM gendurable.signals WHERE target_id = $1 AND consumed_at IS NULL`, id)
 }
 
-// begin opens a transaction of a stranger. The test's end rolls it back unless the test has ended
-// it.
+// begin opens the transaction of another session. The test's end rolls it back unless the test has
+// ended it.
 func (b bench) begin() pgx.Tx {
 	b.t.Helper()
 	tx, err := b.pool.Begin(b.t.Context())
@@ -293,8 +293,8 @@ func TestDeliverManySideBySideToTheCap(t *testing.T) {
 	require.Equal(t, 10, b.signals(id))
 }
 
-// T3, T6: whoever ends or deletes the target first leaves nothing behind for a sender that waited
-// for it.
+// T3, T6: a transaction that ends or deletes the target first leaves nothing behind for a sender
+// that waited for it.
 func TestDeliverBehindAnEnd(t *testing.T) {
 	b := newBench(t)
 	for name, end := range map[string]string{
@@ -314,8 +314,8 @@ func TestDeliverBehindAnEnd(t *testing.T) {
 	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.signals`))
 }
 
-// T1, from the sender's side: it waits for whoever parks the target, and then sees the committed
-// awaits.
+// T1, from the sender's side: it waits for the commit that parks the target, and then sees the
+// committed awaits.
 func TestDeliverBehindAPark(t *testing.T) {
 	b := newBench(t)
 	id := b.row("status, locked_by, lease_expires_at", "'executing', 'w', now() + interval '1 hour'")
@@ -350,8 +350,7 @@ func TestDeliverFollowsAKeyThatMoves(t *testing.T) {
 	require.Zero(t, b.signals(old))
 }
 
-// T9: a delivery does not wait without end for a row that somebody holds, and the holder can be
-// named.
+// T9: a delivery does not wait without end for a locked row, and the holder can be named.
 func TestDeliverGivesUpOnAHeldRow(t *testing.T) {
 	b := newBench(t)
 	id := b.keyed("k")

@@ -78,7 +78,7 @@ func TestKeep(t *testing.T) {
 	require.Equal(t, ended, held.Occupant)
 }
 
-// Whoever inserts a key takes what is kept for it, by whichever verb, in its own transaction.
+// Each verb that inserts a key takes the signals that are kept for it, in its own transaction.
 func TestEveryInsertTakesWhatIsKept(t *testing.T) {
 	b := newBench(t)
 	verbs := map[string]func(*step.Spec){

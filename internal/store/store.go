@@ -43,7 +43,7 @@ type Store struct {
 	graphs atomic.Bool
 	// graphsSince is the constant of that name, but in tests.
 	graphsSince int32
-	// unpaid are keys of gates at which claims would wait for somebody: see claimPaid.
+	// unpaid are keys of gates at which claims would wait for a transaction: see claimPaid.
 	unpaid unpaidKeys
 	// known are the gates that the last poll has found, or an insert: see gate_insert.go.
 	known   atomic.Pointer[knownGates]
@@ -70,7 +70,7 @@ func New(db *entpgx.Driver, schema string) *Store {
 	s.rendered.Store(&rendering{quoted: s.quoted})
 	if pool := db.Pool(); pool != nil {
 		// Claims and commits keep one connection for themselves. So do the statements that such steps
-		// send outside of their own transactions.
+		// send outside of these transactions.
 		s.own = make(chan struct{}, max(1, pool.Config().MaxConns-1))
 		s.again = make(chan struct{}, max(1, (pool.Config().MaxConns-1)/2))
 		// Progress is the least urgent that a process sends, and each try may wait for a held row.
@@ -130,10 +130,11 @@ var bitmapsSQL = named("bitmaps", `SET LOCAL enable_bitmapscan = on`)
 
 const (
 	// fastLock bounds the waits of a statement of the fast lane. It takes rows with SKIP LOCKED, but a
-	// unique index or the check of a foreign key can still make it wait for a stranger's transaction.
+	// unique index or the check of a foreign key can still make it wait for a transaction outside of
+	// the engine.
 	fastLock = "500ms"
 	// briefLock bounds the wait of an outcome that is committed alone for the correlation keys of its
-	// children, and that of a step's progress. It is tried again soon, and others have their turn
+	// children, and the wait of a step's progress. It is tried again soon, and others have their turn
 	// meanwhile.
 	briefLock = "20ms"
 	// slowLock bounds the wait of statements that have to wait: deliveries, inserts, and steps' own

@@ -80,8 +80,8 @@ func TestExpireOfFamilies(t *testing.T) {
 	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE joined IS NULL AND failure = 'deadline' AND parent_id IS NOT NULL`))
 }
 
-// The sweep leaves rows that somebody holds, and children whose parent somebody holds, to the next
-// sweep. It does not wait.
+// The sweep leaves locked rows, and children whose parent is locked, to the next sweep. It does not
+// wait.
 func TestExpireLeavesToOthers(t *testing.T) {
 	b := newBench(t)
 	parent := b.joiner(1)
@@ -155,8 +155,8 @@ func TestClaimSaysWhatIsLeft(t *testing.T) {
 	require.True(t, got[2].Deadline.IsZero())
 }
 
-// Within one sweep the children of a parent that somebody holds are skipped, however many they are
-// and although they come first.
+// Within one sweep the children of a locked parent are skipped, however many they are and although
+// they come first.
 func TestSweepsPassTheChildrenOfAHeldParent(t *testing.T) {
 	const limit, children = 20, 500
 	kids := func(b bench, more string) (parent int64) {

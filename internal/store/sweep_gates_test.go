@@ -45,9 +45,9 @@ func TestKeysAreForgotten(t *testing.T) {
 		"per-customer/weighs", "per-customer/closed", "per-customer/future", "places", "gone/weighs"}, b.column(`SELECT key FROM gendurable.gate_keys`))
 }
 
-// A key that a claim has locked, which is about to pay, is not forgotten, nor is one that somebody
-// has closed since. A claim and a throttle that meet a key which is just being forgotten lose
-// neither a token nor the news.
+// A key that a claim has locked, which is about to pay, is not forgotten, nor is one that was
+// closed since. A claim and a throttle that meet a key which is just being forgotten lose neither a
+// token nor the news.
 func TestForgettingBesideAClaim(t *testing.T) {
 	b := newBench(t)
 	b.gate(perHour(60, 2))

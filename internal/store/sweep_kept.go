@@ -17,10 +17,10 @@ var occupiedKeysSQL = named("occupied keys", `WITH k AS MATERIALIZED (SELECT DIS
 SELECT (SELECT count(*) FROM k), coalesce((SELECT max(key) FROM k), ''), ARRAY(
   SELECT k.key FROM k WHERE EXISTS (SELECT FROM {s}.gen_durable g WHERE g.correlation_guard = k.key AND g.status NOT IN ('done', 'failed') OFFSET 0))`)
 
-// expireKeptSQL deletes kept signals that nobody took in time. One stays whose key a live instance
-// occupies that was inserted in time: it is that instance's, and the next look delivers it. An
-// instance that this snapshot does not see is not committed yet, and so is no occupant in time.
-// $1 limit
+// expireKeptSQL deletes kept signals that no instance took in time. One stays whose key a live
+// instance occupies that was inserted in time: it is that instance's, and the next look delivers
+// it. An instance that this snapshot does not see is not committed yet, and so is no occupant in
+// time. $1 limit
 var expireKeptSQL = named("expire kept", `WITH d AS (DELETE FROM {s}.kept_signals k WHERE k.id = ANY(ARRAY(
     SELECT x.id FROM {s}.kept_signals x WHERE x.expires_at <= (SELECT clock_timestamp())
       AND NOT EXISTS (SELECT FROM {s}.gen_durable g WHERE g.correlation_guard = x.key AND g.status NOT IN ('done', 'failed')
@@ -39,7 +39,7 @@ type Handed struct {
 // HandOver gives kept signals to instances that occupy their keys and have not taken them: of
 // processes that did not know of any, of other languages, and those that an operator's Retry has
 // made occupants again. It looks at a page of the keys behind one. It passes over instances and
-// signals that somebody has locked, so it is repeated as long as signals are kept.
+// signals that another transaction has locked, so it is repeated as long as signals are kept.
 func (s *Store) HandOver(ctx context.Context, after string) (out Handed, err error) {
 	take := func(keys []string) error {
 		var woken []string

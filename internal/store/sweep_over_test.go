@@ -41,9 +41,10 @@ func (b bench) wake(root int64) *step.Claim {
 	return b.claimOne()
 }
 
-// A graph is over when its root has ended, however it ends and whatever its join says of the rest:
-// what is left is cancelled with what it has spawned. Nothing is while the root lives, unless its
-// join cancels the rest and the root has gone on. Nothing else of the root changes.
+// A graph is over when its root has ended, however it ends and with any policy of its join: its
+// remaining nodes are cancelled with the instances that they have spawned. Nothing is while the
+// root lives, unless its join cancels the rest and the root has gone on. Nothing else of the root
+// changes.
 func TestAGraphIsOverWhenItsRootHasEnded(t *testing.T) {
 	b := newWriter(t)
 	ends := map[string]func(root int64){
@@ -211,7 +212,7 @@ func TestARestartedRootHasItsGraphAgain(t *testing.T) {
 }
 
 // A join that cancels the rest does so when the root goes on, as of plain children; and a rewind of
-// the root while it waits cancels nobody. Then the end of the root does.
+// the root while it waits cancels no node. Then the end of the root does.
 func TestARewoundRootKeepsItsGraph(t *testing.T) {
 	b := newBench(t)
 	for _, join := range []*step.Join{nil, {Timeout: time.Hour}, {Timeout: time.Hour, Cancel: true}} {
@@ -232,7 +233,7 @@ func TestARewoundRootKeepsItsGraph(t *testing.T) {
 	require.False(t, b.restDue())
 }
 
-// A root that makes one graph after the other notes those of which nodes live, and no others. Its
+// A root that makes one graph after the other notes the graphs with live nodes, and no others. Its
 // end cancels what is left of all.
 func TestARootOfSeveralGraphs(t *testing.T) {
 	b := newBench(t)

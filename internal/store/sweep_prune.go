@@ -22,7 +22,7 @@ type PruneParams struct {
 	Limit        int           // most rows of one transaction
 	Gates        bool          // also forget keys of gates of which nothing is special any more
 	// Archive, if it is not nil, is called with instances of one queue before they are deleted. If it
-	// returns an error, they stay, and those of that queue are left for the next sweep.
+	// returns an error, they stay, and the instances of that queue are left for the next sweep.
 	Archive func(ctx context.Context, queue string, ids []int64) error
 	// Slice, if it is not nil, runs each transaction, when it is its turn, and bounds it on the
 	// client's side: the server's own limit does not reach a client behind a network that swallows its
@@ -117,7 +117,7 @@ var prunable = `
 // child of its parent's current round, one has failed that is kept for another below. It looks at
 // the uppermost such one of each row of the page, and once at all below that, so a page costs no
 // more than the families of its rows. Of an instance that is done and is kept for a child, the
-// other children may go: nobody runs it again.
+// other children may go: no verb runs it again.
 func sparedText() (ctes, spared string) {
 	return `,
 up AS (SELECT page.id, p.id AS top, p.parent_id, p.parent_round, p.failed, 1 AS level FROM page
@@ -154,9 +154,9 @@ WHERE g.finished_at < (SELECT now FROM c) - least($1::bigint, $2::bigint, $3::bi
   AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND coalesce(`+ownRetention("g")+`, -1) < 0 AND `+prunable+`
 ORDER BY g.finished_at, g.id LIMIT $6::bigint`))
 
-// pruneRetainedSQL is pruneDueSQL for rows with a retention of their own. It reads them from an
-// index of when that ends, so it visits only rows that are due, however many others are kept, and
-// for however long. $4 is when the retention of the last page's last row ended, $5 its id, $6 limit
+// pruneRetainedSQL is pruneDueSQL for rows with their own retention. It reads them from an index of
+// when that ends, so it visits only rows that are due, however many others are kept, and for
+// however long. $4 is when the retention of the last page's last row ended, $5 its id, $6 limit
 var pruneRetainedSQL = named("prune due", pageText(`
 SELECT `+untilText+` AT TIME ZONE 'UTC' AS at, g.id, g.parent_id, g.parent_round FROM {s}.gen_durable g
 WHERE g.finished_at IS NOT NULL AND `+ownRetention("g")+` >= 0 AND `+untilText+` < timezone('UTC', (SELECT now FROM c))
@@ -190,9 +190,9 @@ func (s *Store) due(ctx context.Context, p PruneParams, text *statement, last *l
 // pruneSQL is the second step. It repeats the condition under the lock, since a row may have
 // changed meanwhile by an operator's Retry (T80), and leaves locked rows for the next sweep (T6).
 // It deletes leaves only: children have no foreign key to their parent, and would be left without
-// it. A later call deletes the parents. The signals go with their targets, by the
-// foreign key; the statement counts those that nobody had consumed. The edges that lead away from a
-// node go with it. $4 ids $5 the sweepers' lock
+// it. A later call deletes the parents. The signals go with their targets, by the foreign key; the
+// statement counts those that were not consumed. The edges that lead away from a node go with it.
+// $4 ids $5 the sweepers' lock
 var pruneSQL = named("prune", pruneText())
 
 func pruneText() string {
@@ -253,8 +253,8 @@ func (s *Store) narrowDown(ctx context.Context, p PruneParams, ids []int64, sum 
 var overgrownSQL = named("overgrown inboxes", `SELECT s.target_id FROM {s}.signals s WHERE s.consumed_at IS NOT NULL
 GROUP BY s.target_id HAVING count(*) > $1::bigint ORDER BY s.target_id LIMIT $2::bigint`)
 
-// pruneTombstonesSQL locks the target first, like every write to its inbox, so that nobody waits
-// for it. $1 target $2 cap $3 limit $4 the sweepers' lock
+// pruneTombstonesSQL locks the target first, like every write to its inbox, so that no transaction
+// waits for it. $1 target $2 cap $3 limit $4 the sweepers' lock
 var pruneTombstonesSQL = named("prune tombstones", `WITH c AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4::bigint) AS alone),
 t AS MATERIALIZED (SELECT g.id FROM {s}.gen_durable g WHERE g.id = $1::bigint AND (SELECT alone FROM c) FOR NO KEY UPDATE SKIP LOCKED),
 d AS (

@@ -73,7 +73,7 @@ func TestPruneGoesThroughManyBatches(t *testing.T) {
 }
 
 // T88: the joining step, or an operator's Retry of the parent, still needs the children of the
-// current round. Nobody needs those of earlier rounds.
+// current round. The children of earlier rounds are not needed.
 func TestPruneSparesTheCurrentRound(t *testing.T) {
 	b := newBench(t)
 	live := b.row("round", "2")
@@ -91,9 +91,9 @@ func TestPruneSparesTheCurrentRound(t *testing.T) {
 	require.Equal(t, want, b.left())
 }
 
-// What is kept for its parent keeps all below it, however deep: an operator may run it again, and
-// its joining step reads its children. Below an earlier round, or an instance that nobody keeps,
-// what is due goes.
+// An instance that is kept for its parent keeps all below it, however deep: an operator may run it
+// again, and its joining step reads its children. Below an earlier round, or an instance that is
+// not kept, due instances go.
 func TestPruneSparesAllBelowWhatIsKept(t *testing.T) {
 	b := newBench(t)
 	live := b.row("round", "2")
@@ -121,9 +121,9 @@ func TestPruneSparesAllBelowWhatIsKept(t *testing.T) {
 	require.Equal(t, store.Pruned{Instances: len(want)}, b.prune(aDay))
 }
 
-// What has failed and is kept for one below it, which lives or is kept longer, keeps all below it,
-// however deep: a Restart runs it again. What is done runs no more, and keeps nothing that is due.
-// All goes once nothing below is kept.
+// A failed instance that is kept for one below it, which lives or is kept longer, keeps all below
+// it, however deep: a Restart runs it again. A done instance runs no more, and keeps nothing that
+// is due. All goes once nothing below is kept.
 func TestPruneSparesAllBelowWhatIsKeptForAnother(t *testing.T) {
 	b := newBench(t)
 	const child = "round, parent_id, parent_round"
@@ -260,8 +260,8 @@ func TestPruneNarrowsALockDown(t *testing.T) {
 }
 
 // T6: the sweep leaves locked instances for later. It neither waits nor narrows down: it sends a
-// look, a delete, a look for rows with a retention of their own, and the statements of the kept
-// signals, the tombstones and the windows.
+// look, a delete, a look for rows with their own retention, and the statements of the kept signals,
+// the tombstones and the windows.
 func TestPruneSkipsWhatIsLocked(t *testing.T) {
 	b := newBench(t)
 	count := &interloper{}

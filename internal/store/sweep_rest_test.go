@@ -145,8 +145,8 @@ func TestRestLeavesALaterRoundAlone(t *testing.T) {
 	}
 }
 
-// What losers have spawned is cancelled with them, generation by generation, whatever the round.
-// Children of one that has ended by itself go on.
+// The instances that losers have spawned are cancelled with them, generation by generation, of all
+// rounds. Children of one that has ended by itself go on.
 func TestRestTakesDescendantsAlong(t *testing.T) {
 	b := newBench(t)
 	parent, children := b.policedParent(3, &step.Join{Ended: 1, Cancel: true})
@@ -166,8 +166,8 @@ func TestRestTakesDescendantsAlong(t *testing.T) {
 	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE losers IS NOT NULL`))
 }
 
-// The sweep waits for nobody. It leaves children that somebody holds, and those of a parent that
-// somebody holds, to the next sweep, and cancels the others.
+// The sweep waits for no transaction. It leaves locked children, and children of a locked parent,
+// to the next sweep, and cancels the others.
 func TestRestLeavesToOthers(t *testing.T) {
 	b := newBench(t)
 	held, of := b.policedParent(3, &step.Join{Ended: 1, Cancel: true})

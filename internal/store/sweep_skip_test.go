@@ -161,8 +161,8 @@ func TestVerbsLeaveWhatIsToBeSkipped(t *testing.T) {
 	require.Equal(t, "runnable", b.status(root))
 }
 
-// A sweep passes by what somebody has locked: the node, its root, or one that waits behind it. It
-// waits for nobody, and skips the others. A later sweep has them.
+// A sweep passes by locked rows: the node, its root, or one that waits behind it. It waits for no
+// transaction, and skips the others. A later sweep has them.
 func TestSkipPassesByWhatIsHeld(t *testing.T) {
 	b := newBench(t)
 	for held, want := range map[string]string{"b": "c", "d": "c", "root": ""} {
@@ -227,7 +227,7 @@ func TestRestartOfOneOfTwo(t *testing.T) {
 	b.exact(root)
 }
 
-// What is next under the partition key of a node goes on when that one is skipped.
+// The next instance under the partition key of a node goes on when that one is skipped.
 func TestSkipPromotesTheNextOfAKey(t *testing.T) {
 	b := newBench(t)
 	_, ids := b.graph("a b<a")
@@ -240,8 +240,8 @@ func TestSkipPromotesTheNextOfAKey(t *testing.T) {
 	require.Equal(t, 0, b.number(`SELECT pick_lane FROM gendurable.gen_durable WHERE id = $1`, next))
 }
 
-// T199: a node behind which a hundred thousand are skipped holds up nobody: each transaction ends a
-// slice of them, and the claims of others go on in between.
+// T199: a node behind which a hundred thousand are skipped holds up no other sweep: each
+// transaction ends a slice of them, and the claims of others go on in between.
 func TestManySkipsGoInSlices(t *testing.T) {
 	b := newBench(t)
 	many := b.toSkip(tier.Pick(2_000, 100_000))

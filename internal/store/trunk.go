@@ -25,7 +25,7 @@ import (
 // while doubles if that happens again soon.
 type trunk struct{ wire }
 
-// trunkTurns is the number of its own turns in which a line may use the trunk.
+// trunkTurns is the number of its turns in which a line may use the trunk.
 const trunkTurns = 4
 
 var errTrunkBusy = errors.New("gendurable: the connection of the heartbeats is in use")

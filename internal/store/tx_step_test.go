@@ -160,8 +160,8 @@ func TestAStepsOwnTransactionThatBreaksBeforeItsCommit(t *testing.T) {
 	require.Equal(t, before, b.everything())
 }
 
-// T9: a stranger holds the row when the outcome arrives. The result is a lock timeout, and nothing
-// is written.
+// T9: another session holds the row when the outcome arrives. The result is a lock timeout, and
+// nothing is written.
 func TestAStepsOwnTransactionBehindAStranger(t *testing.T) {
 	b := newWriter(t)
 	x := outcomes[0].transitions[0]
