@@ -62,8 +62,8 @@ func (w *Worker) Activity() Activity {
 	return a
 }
 
-// shown holds the counts of a queue that others may read: those of its scheduler, as of its last
-// turn, and the numbers of flights that have left their slots.
+// shown holds the counts of a queue that others may read: the counts of its scheduler, as of its
+// last turn, and the numbers of flights that have left their slots.
 type shown struct{ running, buffered, waiting, collected, committing, held atomic.Int64 }
 
 func (s *scheduler) show() {

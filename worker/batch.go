@@ -27,7 +27,7 @@ var (
 	alone  = attempt{alone: true}
 )
 
-// commitBatch commits a batch until every outcome in it is decided, or put aside because somebody
+// commitBatch commits a batch until every outcome in it is decided, or put aside because a lock
 // holds it up. It retries transient failures, here or later, while the heartbeat extends the
 // leases, so they never reach a step (T30). After a data error it bisects the batch down to the
 // culprit, and commits the others (T65). One entry may also cause a failure at each try that looks
@@ -137,11 +137,11 @@ func (c *committer) putAside(batch []*pending, how attempt, err error) {
 	c.held.add(batch, by)
 }
 
-// reportAfter is how long somebody may hold an outcome up before the worker logs it.
+// reportAfter is how long a lock may hold an outcome up before the worker logs it.
 const reportAfter = 2 * time.Second
 
-// probeLater finds out, after a pause and once nobody holds its row, whether an outcome took effect
-// that must not be committed again.
+// probeLater finds out, after a pause and once its row is free, whether an outcome took effect that
+// must not be committed again.
 func (c *committer) probeLater(p *pending, pause time.Duration) {
 	p.bytes = p.entry.Bytes()
 	c.held.delay(p, byRow, pause)
@@ -296,7 +296,7 @@ func (c *committer) woke(done *store.Committed) {
 }
 
 // settle answers the outcomes that were applied. The others were stale, or were left out because
-// someone held their row or their parent's. It resolves those, and puts the undecided ones aside.
+// their row or their parent's was locked. It resolves those, and puts the undecided ones aside.
 func (c *committer) settle(batch []*pending, done *store.Committed) {
 	var ended, parked []int64
 	var rest []*pending

@@ -62,8 +62,8 @@ func TestAPoisonousInstanceFailsAloneInTheEnd(t *testing.T) {
 	}
 }
 
-// A call that asks to run again, since what it needs is away, costs nobody an attempt, and its
-// batches stay as large as they are.
+// A call that asks to run again, since a service that it needs is away, costs no instance an
+// attempt, and its batches stay as large as they are.
 func TestABatchThatAsksToRunAgainIsNoSmaller(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		retrying(s, 20)
@@ -124,7 +124,7 @@ func TestAPanicAndAnEndedGoroutineFailTheWholeBatch(t *testing.T) {
 	}
 }
 
-// What becomes of one instance while the call runs changes nothing for the others.
+// A change of one instance while the call runs changes nothing for the others.
 func TestAMemberThatIsTakenAwayLeavesTheOthersAlone(t *testing.T) {
 	for name, take := range map[string]struct {
 		change func(r *row)

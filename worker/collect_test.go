@@ -457,7 +457,7 @@ func TestMiddlewareSurroundsEachInstanceOfABatch(t *testing.T) {
 	})
 }
 
-// An outcome that Postgres refuses, and one with a transaction of its own, concern one instance.
+// An outcome that Postgres refuses, and one with its own transaction, concern one instance.
 func TestEachOutcomeOfABatchIsCommittedByItself(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		batched(s, 5, time.Second, func(_ context.Context, members []step.Member) []step.Decided {

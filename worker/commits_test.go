@@ -290,7 +290,8 @@ func TestTransientTroubleNeverReachesAStep(t *testing.T) {
 	})
 }
 
-// An outcome whose row a stranger holds goes to the slow lane, and nobody else waits for it.
+// An outcome whose row another session holds goes to the slow lane, and no other outcome waits for
+// it.
 func TestWhatIsHeldDelaysNobodyElse(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		together(s, 100)
@@ -324,8 +325,8 @@ func TestWhatIsHeldDelaysNobodyElse(t *testing.T) {
 	})
 }
 
-// The slow lane has few turns. While strangers hold some rows for hours, an outcome that met a lock
-// for a moment still gets through.
+// The slow lane has few turns. While other sessions hold some rows for hours, an outcome that met a
+// lock for a moment still gets through.
 func TestRowsThatStayHeldDoNotFillTheSlowLane(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		together(s, 10)
@@ -387,8 +388,8 @@ func TestSiblingsShareALane(t *testing.T) {
 	})
 }
 
-// Outcomes that take long have a lane of their own: those with many children, and those with
-// children whose keys may make the insertion wait.
+// Outcomes that take long have a separate lane: those with many children, and those with children
+// whose keys may make the insertion wait.
 func TestBulkDoesNotHoldUpTheOthers(t *testing.T) {
 	play(t, 10, func(t *testing.T, s *scene) {
 		s.config.RunAheadSteps = 1
@@ -421,7 +422,7 @@ func TestBulkDoesNotHoldUpTheOthers(t *testing.T) {
 }
 
 // A batch has a bounded number of bytes, whatever the outcomes contain. An outcome with many bytes
-// goes alone, and delays nobody else.
+// goes alone, and delays no other outcome.
 func TestBatchesAreBoundedByBytes(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		together(s, 60)

@@ -23,7 +23,7 @@ const (
 // Outcomes of one parent's children always take the same lane, since each of two lanes would find
 // the parent locked by the other.
 //
-// An outcome that must not share a transaction goes alone. One that somebody holds up is put aside,
+// An outcome that must not share a transaction goes alone. One that a lock holds up is put aside,
 // and comes back later: see held.
 type committer struct {
 	*process
@@ -79,8 +79,8 @@ type pending struct {
 type recipient interface {
 	// answered reports, once, the fate of the outcome.
 	answered(r commitReply)
-	// leave is called before answered, perhaps repeatedly. The outcome takes long through no fault of
-	// its own, so its slot may go to others.
+	// leave is called before answered, perhaps repeatedly. The outcome takes long through no fault in
+	// it, so its slot may go to others.
 	leave()
 }
 

@@ -110,7 +110,7 @@ type backend interface {
 	Feed(ctx context.Context, claims []*step.Claim, most int) error
 }
 
-// beater extends leases on a connection of its own.
+// beater extends leases on a separate connection.
 type beater interface {
 	Beat(ctx context.Context, worker string, claims []*step.Claim, lease time.Duration) (store.Beaten, error)
 	Insist(ctx context.Context, worker string, c *step.Claim, lease, wait time.Duration) (store.Beaten, error)

@@ -12,7 +12,7 @@ import (
 
 // An instance of an older version that a migration brings to a registered one is converted in
 // memory, in its slot, before its step runs: nothing is written for it alone, and the fence stays
-// that of the claim. The first outcome writes version, step and state, always by the general commit
+// the claim's. The first outcome writes version, step and state, always by the general commit
 // statement: the narrower ones would leave the row with the old version, and be right only about a
 // part of it. Until then the row is as it was: a process that dies, or a release, has changed
 // nothing, and a retried execution converts again.
@@ -65,8 +65,8 @@ func (x *execution) unconverted(failed *failure) {
 		slog.Any("error", failed.safe))
 }
 
-// entry returns an outcome to commit, and how long its step took. That of a converted claim takes
-// the row along to the newer version, whatever its kind.
+// entry returns an outcome to commit, and how long its step took. The outcome of a converted claim,
+// of any kind, takes the row along to the newer version.
 func (x *execution) entry(o *step.Commit, took time.Duration) store.Entry {
 	if c := x.f.claim; c.Migrated != 0 && o.Version == 0 {
 		own := *o

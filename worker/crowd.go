@@ -47,8 +47,8 @@ const (
 // has run.
 //
 // The ends that wait cost little more than one of them does. Once the row has been held for
-// crowdPatience, only scouts of them try, one after the other since any of them may have a row of
-// its own held, and with growing pauses. As soon as one has been committed, the others follow.
+// crowdPatience, only scouts of them try, one after the other since any of them may have its own
+// row held, and with growing pauses. As soon as one has been committed, the others follow.
 type crowds struct {
 	mu  sync.Mutex
 	all map[int64]*crowd

@@ -14,7 +14,7 @@ import (
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
-// family inserts n children of a parent that waits for them, and whose row a stranger holds.
+// family inserts n children of a parent that waits for them, and whose row another session holds.
 func family(s *scene, n int) (parent int64, children []int64) {
 	parent = s.db.insert(func(r *row) { r.status, r.pending, r.held = fsm.StatusAwaitingChildren, n, forever() }).ID
 	for range n {
@@ -35,8 +35,8 @@ func (s *scene) tries() (n int) {
 	return n
 }
 
-// However many ends wait for a parent that somebody holds, only a few at a time try, and all follow
-// soon after the first that succeeds.
+// However many ends wait for a held parent, only a few at a time try, and all follow soon after the
+// first that succeeds.
 func TestEndsThatWaitForOneParentCostLittle(t *testing.T) {
 	const n = 300
 	play(t, n, func(t *testing.T, s *scene) {

@@ -45,7 +45,7 @@ func TestInstancesOverTheirDeadlineFail(t *testing.T) {
 	}
 }
 
-// The context of a step ends at the deadline, with a cause of its own. The step decides what to do
+// The context of a step ends at the deadline, with a separate cause. The step decides what to do
 // then.
 func TestAStepIsToldOfTheDeadline(t *testing.T) {
 	failure := func(r *row) string { return r.failure }
@@ -247,7 +247,7 @@ func TestAnOwnTransactionOverTheDeadline(t *testing.T) {
 	}
 }
 
-// A sweep that takes long, since it passes over rows that somebody holds, pauses in proportion.
+// A sweep that takes long, since it passes over locked rows, pauses in proportion.
 func TestALongSweepOfDeadlinesPauses(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		r := s.db.insert(until(time.Second), after(time.Hour), func(r *row) { r.held = time.Now().Add(time.Hour) })

@@ -10,10 +10,10 @@ import (
 	"github.com/gendurable/gendurable/internal/pace"
 )
 
-// deadlines cancels steps whose lease this process no longer believes in, since their rows may be
-// someone else's. The fence decides about their outcomes all the same. It is separate from the
-// heartbeat, since a beat that is never answered is the very reason. It also looks for zombies, and
-// for claims whose instance passed its deadline before they had a slot.
+// deadlines cancels steps whose lease this process no longer believes in, since their rows may
+// belong to another process. The fence decides about their outcomes all the same. It is separate
+// from the heartbeat, since a beat that is never answered is the very reason. It also looks for
+// zombies, and for claims whose instance passed its deadline before they had a slot.
 type deadlines struct {
 	*process
 	flights *flights
@@ -73,8 +73,8 @@ func (d *deadlines) zombie(f *flight) {
 	tell(d.base, d.process, d.hooks.zombie, ZombieEvent{Instance: info, Cause: cause})
 }
 
-// watch notes when the context of a step with a timeout of its own ends. The caller ends the watch
-// by release.
+// watch notes when the context of a step with its own timeout ends. The caller ends the watch by
+// release.
 func (p *process) watch(ctx context.Context, f *flight) (release func()) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

@@ -76,7 +76,7 @@ func (d *deed) failing(p *process, list []Failing, doing Doing, queue string) []
 	return append(list, Failing{Doing: doing, Queue: queue, Since: p.began.Add(d.since), Obstacle: d.obstacle})
 }
 
-// deeds are those of the whole process. Each queue has its own for claims.
+// deeds are the counts of the whole process. Each queue has its own for claims.
 type deeds struct{ poll, heartbeat, commit deed }
 
 // failing lists the work that fails, claims last, by queue.

@@ -277,7 +277,7 @@ func TestTheNextProcessGoesOnAtOnce(t *testing.T) {
 }
 
 // A claim that is under way when the time of the drain is over gets some of the grace to answer. If
-// it were cut off, it might take rows that nobody gives back.
+// it were cut off, it might take rows that no process gives back.
 func TestAClaimUnderWayMayAnswer(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		s.config.DrainTimeout, s.config.DrainGrace = time.Second, 10*time.Second

@@ -106,7 +106,7 @@ type PruneEvent struct {
 	Expired int // kept signals whose keys nobody occupied in time
 }
 
-// UnreadEvent says that signals were deleted that nobody had consumed, since their instance is
+// UnreadEvent says that signals were deleted that no step had consumed, since their instance is
 // done. They were accepted before, so a sender may count on them: [fsm.EndOutcome.Unless] keeps an
 // instance from ending beside such a signal. The event of a commit whose answer is lost is missing.
 type UnreadEvent struct {

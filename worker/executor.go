@@ -27,7 +27,7 @@ func newExecutor(p *process, flights *flights, claims *claims, commits *committe
 }
 
 // execute runs a flight. The flight has a slot from now until it hands its outcome over, or lands.
-// execute does not block. A flight that comes back continues where it was.
+// execute does not block. A flight that comes back continues at the same place.
 func (e *executor) execute(f *flight) {
 	f.started.Store(true)
 	e.flights.started.Add(1)
@@ -159,7 +159,7 @@ func (x *execution) answered(r commitReply) {
 func (x *execution) leave() { x.flights.leave(x.f, x.sent.bytes) }
 
 // returns puts an execution that has left its slot, and still has code to run, back in line for a
-// slot. It reports false if nobody gives it one: a worker that drains starts nothing else, so the
+// slot. It reports false if it cannot have one: a worker that drains starts nothing else, so the
 // execution continues without a slot.
 func (x *execution) returns() bool {
 	x.f.resumes = x
@@ -172,9 +172,9 @@ func (x *execution) returns() bool {
 	}
 }
 
-// hinder makes the flight wait for what its step needs and somebody holds. It waits as a step whose
-// own transaction met a lock: out of its slot after a few tries, and for as long as it takes. Then
-// the visit is decided anew, from the beginning.
+// hinder makes the flight wait for the lock that its step needs. It waits as a step whose own
+// transaction met a lock: out of its slot after a few tries, and for as long as it takes. Then the
+// visit is decided anew, from the beginning.
 func (x *execution) hinder() {
 	nothing := store.Entry{Claim: x.f.claim, Commit: &step.Commit{Kind: step.Retry}}
 	t := turn{kind: turnHeld, entry: nothing, failed: x.hindered, innocent: true}

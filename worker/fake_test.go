@@ -122,7 +122,7 @@ func (db *fake) all() (rows []row) {
 	return rows
 }
 
-// change writes to a row like a stranger.
+// change writes to a row like another session.
 func (db *fake) change(id int64, edit func(r *row)) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -76,8 +76,8 @@ func (fs *flights) free(q *queue) {
 	}
 }
 
-// add adds a flight. A newer claim of an id voids the older one, whatever its token: tokens repeat
-// after a failover, and nobody else can hold an instance that we have just claimed (§6).
+// add adds a flight. A newer claim of an id voids the older one, with any token: tokens repeat
+// after a failover, and no other process can hold an instance that we have just claimed (§6).
 func (fs *flights) add(f *flight) {
 	fs.mu.Lock()
 	older := fs.byID[f.beat.ID]

@@ -67,8 +67,8 @@ func (g *gates) regrouped() bool {
 }
 
 // look reports whether a poll has to look for instances in line: while there are gates, after that
-// until it finds nobody, and now and then. An insert that goes by gates of a while ago, in a
-// transaction that may last, puts instances in line at a gate that nobody knows any more.
+// until it finds none, and now and then. An insert that goes by gates of a while ago, in a
+// transaction that may last, puts instances in line at a gate that no process knows any more.
 func (g *gates) look(now time.Duration) bool {
 	return len(g.all()) > 0 || g.waits("") || now-time.Duration(g.looked.Load()) >= lookAgain
 }
@@ -87,8 +87,8 @@ func (g *gates) all() store.Gates {
 	return nil
 }
 
-// concern reports whether a claim of a queue has to heed gates, and whether the queue has one of
-// its own. It has to where instances are in line at a gate that is gone, too.
+// concern reports whether a claim of a queue has to heed gates, and whether the queue has its own.
+// It has to where instances are in line at a gate that is gone, too.
 func (g *gates) concern(queue string) (some, own bool) {
 	all := g.all()
 	return all.Concern(queue) || g.waits(queue), all.OfQueue(queue) != nil
@@ -122,8 +122,8 @@ func (g *gates) exhausted(of *group) bool {
 	})
 }
 
-// scarce reports whether a claim has taken places, which others may wait for when it ends: who
-// takes the last place does not find it taken.
+// scarce reports whether a claim has taken places, which others may wait for when it ends: a claim
+// that takes the last place does not find it taken.
 func (g *gates) scarce(queue string, c *store.Claimed) bool {
 	all := g.all()
 	bounds := func(gate *store.Gate) bool { return gate.Places >= 0 || gate.Total >= 0 }
@@ -139,8 +139,8 @@ func (g *gates) scarce(queue string, c *store.Claimed) bool {
 // left notes that a claim has ended, and with it the places that it may have had. Queues that found
 // all places of a gate taken, or took some, claim again.
 //
-// None of these is missed: a claim counts who leaves from before it is sent until after it has set
-// crowded, and is repeated if somebody has.
+// None of these is missed: a claim counts the instances that leave a place from before it is sent
+// until after it has set crowded, and is repeated if one has left.
 func (p *process) left(c *step.Claim) {
 	p.gates.lefts.Add(1)
 	for _, q := range p.queues {

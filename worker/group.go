@@ -14,10 +14,10 @@ import (
 // group is a number of flights that stand at the same batch step, and are to share one call.
 //
 // It changes hands once. While it is collected, the scheduler's loop owns it. When it starts, each
-// of its flights gets an execution of its own, like any flight: with its checks, its middleware,
-// its large values, its guard. The executions meet in join, which makes the call for all of them,
-// and each goes on with what was decided for it alone: its handler, its commit, its repetitions. So
-// nothing but the call and the slot is shared.
+// of its flights gets an execution, like any flight: with its checks, its middleware, its large
+// values, its guard. The executions meet in join, which makes the call for all of them, and each
+// goes on with its own decision: its handler, its commit, its repetitions. So nothing but the call
+// and the slot is shared.
 type group struct {
 	*process
 	machine *step.Machine
@@ -97,7 +97,7 @@ func (g *group) hurry() {
 	g.start()
 }
 
-// callWhenComplete makes the call if nobody else is to come. The caller holds mu.
+// callWhenComplete makes the call if no other is to come. The caller holds mu.
 func (g *group) callWhenComplete() {
 	if g.expected > 0 {
 		return
@@ -109,8 +109,7 @@ func (g *group) callWhenComplete() {
 	g.start()
 }
 
-// start makes the call on a goroutine of its own, which the user's code may end. The caller holds
-// mu.
+// start makes the call on a separate goroutine, which the user's code may end. The caller holds mu.
 func (g *group) start() {
 	if js := g.joined; len(js) > 0 {
 		g.joined = nil

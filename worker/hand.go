@@ -14,8 +14,8 @@ import (
 )
 
 // Hand operates a worker step by step: each method does once what one of the worker's loops would
-// do by itself. Package durabletest uses it. Claim, execution and commit are those of every worker,
-// and do not know of Hand.
+// do by itself. Package durabletest uses it. Claim, execution and commit are the same as in every
+// worker, and do not know of Hand.
 //
 // It has neither heartbeat nor reaper, nor run-ahead: each claim is one step, whose outcome is
 // durable when its Run returns. Only one goroutine may use it.
@@ -89,7 +89,7 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 	return paused, nil
 }
 
-// Fire fires the schedules that are due at a time, whatever Postgres' clock says.
+// Fire fires the schedules that are due at a time, by any state of Postgres' clock.
 func (h *Hand) Fire(ctx context.Context, at time.Time) error {
 	if h.w.config.Fire == nil {
 		return nil
@@ -162,8 +162,8 @@ func (t *Taken) fill(ctx context.Context, most int) (err error) {
 	return err
 }
 
-// busyPolls is how many claims find a gate locked before a Hand polls. Nobody else works beside it,
-// so a gate that stays locked soon looks like one of somebody who was cut off.
+// busyPolls is how many claims find a gate locked before a Hand polls. No other worker is beside
+// it, so a gate that stays locked soon looks like the gate of a claim that was cut off.
 const busyPolls = 50
 
 // claim claims up to limit instances of a queue, and waits for the locks of their partition keys.

@@ -127,7 +127,7 @@ func TestTheEndOfAHandsContextEndsTheStep(t *testing.T) {
 	})
 }
 
-// The end of a step that ignored its context comes when nobody waits for it any more. It is not
+// The end of a step that ignored its context comes when no caller waits for it any more. It is not
 // taken for the end of another step.
 func TestAStepThatIsDeafDoesNotEndForAnother(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {

@@ -90,8 +90,8 @@ func (h *heartbeat) check(ctx context.Context) {
 }
 
 // patiently bounds a statement of the heartbeat's connection by four times what the slowest of the
-// newest ones took, from usual to a third of the lease. What is cut off costs its connection, so on
-// a slow server the same patience would fail for ever, and make it slower (T216).
+// newest ones took, from usual to a third of the lease. A beat that is cut off costs its
+// connection, so on a slow server the same patience would fail for ever, and make it slower (T216).
 func (h *heartbeat) patiently(ctx context.Context, usual time.Duration, send func(context.Context) error) error {
 	patience := h.config.patience(usual)
 	bound := max(patience, min(h.slow, h.config.Lease/3))
@@ -110,8 +110,8 @@ func (h *heartbeat) patiently(ctx context.Context, usual time.Duration, send fun
 
 // patience is how long a statement of the heartbeat's connection may take, which may have to
 // connect first. Where heartbeats are frequent, it still has a twelfth of the lease, up to a
-// second: what checks take where they are as rare as they may be. Otherwise a process on a busy
-// machine, which connects in a hundred ms, would lose its claims to its own impatience.
+// second: as long as checks take when they are as rare as they may be. Otherwise a process on a
+// busy machine, which connects in a hundred ms, would lose its claims to its own impatience.
 func (c *Config) patience(usual time.Duration) time.Duration {
 	return max(usual, min(time.Second, c.Lease/12))
 }
@@ -137,7 +137,7 @@ func (h *heartbeat) extend(ctx context.Context, all bool, passed []*flight) ([]*
 	return h.insist(ctx, passed)
 }
 
-// beatAll extends the leases of all flights, and returns those whose row someone had locked.
+// beatAll extends the leases of all flights, and returns those whose row was locked.
 func (h *heartbeat) beatAll(ctx context.Context) (passed []*flight, err error) {
 	h.wrote = false
 	all := h.flights.all()

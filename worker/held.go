@@ -14,9 +14,9 @@ const (
 	// not justify the consequences.
 	leaveAfter = 50 * time.Millisecond
 
-	// heldLeast is the pause before the next try of an outcome whose row somebody has locked. It
-	// doubles up to heldLate, or, where more of them wait than heldLate is for, heldEach for each. A
-	// try does not wait, and shares a batch.
+	// heldLeast is the pause before the next try of an outcome whose row is locked. It doubles up to
+	// heldLate, or, where more of them wait than heldLate is for, heldEach for each. A try does not
+	// wait, and shares a batch.
 	heldLeast = 5 * time.Millisecond
 	heldLate  = 500 * time.Millisecond
 	heldEach  = heldLate / 1000
@@ -35,14 +35,14 @@ const (
 )
 
 // held keeps the outcomes that could not be committed until they are tried again. For most of them,
-// a stranger's open transaction has locked their row or their parent's.
+// an open transaction outside of the engine has locked their row or their parent's.
 //
-// Nobody else waits for them. A try goes the usual way, and leaves out rows that are still locked.
-// The few outcomes that wait for their rows have turns of their own, and leave one connection of
-// the pool to others. An outcome that is held up for longer leaves its slot, or the room that its
-// queue has outside: the heartbeat extends its claim as before, and the outcome is committed when
-// it can be, but the queue goes on. Only beyond heldMost or outsideBytes do outcomes keep what they
-// have.
+// No other outcome waits for them. A try goes the usual way, and leaves out rows that are still
+// locked. The few outcomes that wait for their rows have separate turns, and leave one connection
+// of the pool to others. An outcome that is held up for longer leaves its slot, or the room that
+// its queue has outside: the heartbeat extends its claim as before, and the outcome is committed
+// when it can be, but the queue goes on. Only beyond heldMost or outsideBytes do outcomes keep what
+// they have.
 //
 // Leaving its slot costs an outcome nothing but run-ahead. Code that still has to run after its
 // commit (a handler if Postgres refused the outcome, a step whose own transaction was undone) gets
@@ -221,8 +221,8 @@ func (h *held) send() time.Duration {
 	return max(time.Millisecond, next-now)
 }
 
-// scouts puts those of siblings in front that try next: those that have tried least often. It
-// returns how many try now, and until when the others wait: see crowds. The caller holds mu.
+// scouts puts the siblings in front that try next: those that have tried least often. It returns
+// how many try now, and until when the others wait: see crowds. The caller holds mu.
 func (h *held) scouts(parent int64, siblings []*pending, now time.Duration) (try int, until time.Duration) {
 	try, until = h.crowds.scout(parent, now)
 	if try = min(try, len(siblings)); try < len(siblings) {

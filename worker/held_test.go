@@ -15,14 +15,15 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// hold makes strangers hold the rows of some instances until a time, which may be past.
+// hold makes other sessions hold the rows of some instances until a time, which may be past.
 func (s *scene) hold(until time.Time, ids ...int64) {
 	for _, id := range ids {
 		s.db.change(id, func(r *row) { r.held = until })
 	}
 }
 
-// heldAtEnd makes n steps of queue q end at the same moment, each with a row that a stranger holds.
+// heldAtEnd makes n steps of queue q end at the same moment, each with a row that another session
+// holds.
 func heldAtEnd(s *scene, n int) (ids []int64) {
 	for range n {
 		ids = append(ids, s.db.insert().ID)
@@ -37,8 +38,8 @@ func heldAtEnd(s *scene, n int) (ids []int64) {
 	return ids
 }
 
-// COMMITs get no answer for batches in which a stranger holds a row. The other outcomes are decided
-// at once, and the held one when its row is free, unless its attempt took effect.
+// COMMITs get no answer for batches in which another session holds a row. The other outcomes are
+// decided at once, and the held one when its row is free, unless its attempt took effect.
 func TestAHeldRowDoesNotHoldUpABatchOfUnknownFate(t *testing.T) {
 	for name, what := range map[string]answer{"applied": lostDone, "not applied": lostNever, "applied late": lostLate} {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +77,7 @@ func TestAHeldRowDoesNotHoldUpABatchOfUnknownFate(t *testing.T) {
 	}
 }
 
-// Outcomes whose rows strangers hold leave their slots to other instances of the queue.
+// Outcomes whose rows other sessions hold leave their slots to other instances of the queue.
 func TestHeldOutcomesLeaveTheirSlots(t *testing.T) {
 	play(t, 20, func(t *testing.T, s *scene) {
 		ids := heldAtEnd(s, 20)
@@ -97,8 +98,8 @@ func TestHeldOutcomesLeaveTheirSlots(t *testing.T) {
 	})
 }
 
-// However many outcomes strangers hold up, one that needs none of their rows is committed at once,
-// even if it is of a kind that may have to wait.
+// However many outcomes other sessions hold up, one that needs none of their rows is committed at
+// once, even if it is of a kind that may have to wait.
 func TestHeldOutcomesDelayNobodyElse(t *testing.T) {
 	for _, n := range []int{0, 10, 40, 1000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -128,7 +129,7 @@ func TestHeldOutcomesDelayNobodyElse(t *testing.T) {
 	}
 }
 
-// A row that one stranger after the other locks is never free for a try that does not wait. Its
+// A row that one session after the other locks is never free for a try that does not wait. Its
 // outcome waits in the row's queue for locks, even while others are held for good.
 func TestABusyRowsOutcomeHasItsTurn(t *testing.T) {
 	play(t, 101, func(t *testing.T, s *scene) {
@@ -268,8 +269,8 @@ func TestHeldOutcomesAreBounded(t *testing.T) {
 	}
 }
 
-// Outcomes whose children's correlation keys somebody is inserting wait with growing pauses, and do
-// not delay tries of later ones.
+// Outcomes whose children's correlation keys another session is inserting wait with growing pauses,
+// and do not delay tries of later ones.
 func TestHeldKeysDelayNobodyElse(t *testing.T) {
 	play(t, 100, func(t *testing.T, s *scene) {
 		s.db.keys = map[string]bool{"held": true}
@@ -356,7 +357,7 @@ func TestAStepsOwnTransactionThatIsHeldLeavesItsSlot(t *testing.T) {
 }
 
 // A function that waits in vain as long as the engine lets it is repeated however often, and leaves
-// its slot in between. One that sets a shorter limit of its own means it.
+// its slot in between. A function that sets a shorter limit means it.
 func TestAFunctionThatWaitsInVainIsNotTheStepsError(t *testing.T) {
 	for _, limited := range []bool{false, true} {
 		t.Run(fmt.Sprint("its own limit ", limited), func(t *testing.T) {

@@ -37,8 +37,8 @@ type Hooks struct {
 	Drain func(ctx context.Context, e DrainEvent)
 	// Prune is called when instances past their retention were deleted.
 	Prune func(ctx context.Context, e PruneEvent)
-	// Unread is called when an instance is done and signals that nobody had consumed were deleted with
-	// its inbox.
+	// Unread is called when an instance is done and signals that no step had consumed were deleted
+	// with its inbox.
 	Unread func(ctx context.Context, e UnreadEvent)
 	// Fire is called when a schedule was advanced.
 	Fire func(ctx context.Context, e FireEvent)

@@ -11,7 +11,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// A key costs no statement of its own while nobody loses a claim.
+// A key costs no separate statement while no process loses a claim.
 func TestAKeyRunsOneStepAtATimeAndInOrder(t *testing.T) {
 	play(t, 10, func(t *testing.T, s *scene) {
 		s.db.weather.latency = func(string) time.Duration { return 2 * time.Millisecond }
@@ -186,8 +186,8 @@ func TestALostConnectionCancelsNoStep(t *testing.T) {
 	}
 }
 
-// Nothing begins under a key before the process has its liveness lock: if the process stalled,
-// nobody would wait for it.
+// Nothing begins under a key before the process has its liveness lock: if the process stalled, no
+// process would wait for it.
 func TestNoKeyWithoutALivenessLock(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.change(func(w *weather) {
@@ -212,7 +212,7 @@ func TestNoKeyWithoutALivenessLock(t *testing.T) {
 }
 
 // Two faults happen at once: a process that has lost its claim and stands still loses its
-// connection as well. Then it counts as gone, since nobody can tell it from a process that is.
+// connection as well. Then it counts as gone, since no process can tell it from one that is.
 func TestAStalledProcessWithoutItsConnectionCountsAsGone(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		s.witness.lax = true
@@ -243,8 +243,8 @@ func TestAStalledProcessWithoutItsConnectionCountsAsGone(t *testing.T) {
 	})
 }
 
-// A step ends before anybody has taken its claim, although its own process no longer believes in
-// the claim. Nothing is noted, and nothing has to be reported.
+// A step ends before another process has taken its claim, although its own process no longer
+// believes in the claim. Nothing is noted, and nothing has to be reported.
 func TestAZombieThatLandsBeforeTheReap(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		s.config.NoReaper = true
@@ -267,7 +267,7 @@ func TestAZombieThatLandsBeforeTheReap(t *testing.T) {
 	})
 }
 
-// A claim whose answer never came has rows of which nobody in this process knows. When they are
+// A claim whose answer never came has rows of which this process does not know. When they are
 // reaped, no step of them runs, although the process lives. Others wait for them for the time of a
 // lease, in case the answer still comes.
 func TestALostClaimThatNeverFlewIsForgotten(t *testing.T) {
@@ -328,7 +328,7 @@ func TestLockByLeaseLocksNothing(t *testing.T) {
 	})
 }
 
-// A claim that waits for a zombie of its own process loses its lease before its turn. Then another
+// A claim that waits for a zombie of the same process loses its lease before its turn. Then another
 // claim gets the key.
 func TestAKeyIsFreeWhenWhoWaitedForItHasGone(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {

@@ -121,7 +121,7 @@ func (k *keyring) signal() {
 
 // lives tells the ring whether this process has its liveness lock. When it is lost, running steps
 // go on: their rows execute, which keeps everybody else from their keys. Only if a claim were lost,
-// too, before the process has the lock again, would nobody wait for its step.
+// too, before the process has the lock again, would no process wait for its step.
 func (k *keyring) lives(alive bool) {
 	k.mu.Lock()
 	changed := k.alive != alive

@@ -97,7 +97,8 @@ func (x *execution) load(ctx context.Context, s *step.Step) error {
 const feedMost = 8 << 20
 
 // upstream reads the results for which claimed nodes have waited, for all nodes at their first
-// visit together. What is too large for that, or cannot be read now, each node reads in its slot.
+// visit together. Each node reads results that are too large for that, or cannot be read now, in
+// its slot.
 func (p *process) upstream(ctx context.Context, claims []*step.Claim) {
 	var unfed []*step.Claim
 	for _, c := range claims {
@@ -145,8 +146,8 @@ func (x *execution) portion(ctx context.Context) error {
 	return x.show(ctx, func(ctx context.Context, c *step.Claim) (store.Portion, error) { return x.db.Portion(ctx, c, wait) })
 }
 
-// show shows the visit what of says that it is shown of a stream. If somebody holds a child of the
-// portion, or the instance itself, the flight waits for that out of its slot: see hinder.
+// show shows the visit what of says that it is shown of a stream. If a child of the portion, or the
+// instance itself, is locked, the flight waits for that out of its slot: see hinder.
 func (x *execution) show(ctx context.Context, of func(context.Context, *step.Claim) (store.Portion, error)) error {
 	c := x.f.claim
 	var p store.Portion

@@ -39,7 +39,7 @@ func TestEveryWorkerHasANameOfItsOwn(t *testing.T) {
 }
 
 // The heartbeat extends the leases of all flights: buffered, waiting for a key, running, or held up
-// by a stranger. None of them is lost for hours.
+// by another session. None of them is lost for hours.
 func TestEveryFlightIsBeaten(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		buffered(s, 2, 3)
@@ -77,8 +77,8 @@ func TestEveryFlightIsBeaten(t *testing.T) {
 		require.GreaterOrEqual(t, len(ids), 2+1+2, "slots, the one outside of them, buffer")
 		require.Zero(t, s.db.look(waiting.ID).Crashes)
 		require.Len(t, s.witness.runs(), 3, "what is held up has left its slot")
-		// No beat can extend the lease of a row that a stranger has locked. Here the lock goes before the
-		// lease is over, so that no reaper is faster than the next try.
+		// No beat can extend the lease of a row that another session has locked. Here the lock goes
+		// before the lease is over, so that no reaper is faster than the next try.
 		s.db.change(committing.ID, func(r *row) { r.held, r.lease = time.Time{}, time.Now().Add(time.Minute) })
 		stalled.cut()
 		s.pass(20 * time.Second)
@@ -160,8 +160,8 @@ func TestAStepThatReturnsBecauseItsLeaseIsLostIsReleasedOnlyIfItIsStillOurs(t *t
 	})
 }
 
-// After the local deadline a step's context ends, whatever keeps the heartbeats from being
-// answered, and before anyone may reap the instance.
+// After the local deadline a step's context ends, for whatever reason no heartbeat is answered, and
+// before a reaper may take the instance.
 func TestLocalDeadline(t *testing.T) {
 	for name, what := range map[string]answer{"refused": cut, "black hole": silent, "deadlocks": deadlock} {
 		t.Run(name, func(t *testing.T) {
@@ -192,8 +192,8 @@ func TestLocalDeadline(t *testing.T) {
 	}
 }
 
-// A buffered claim whose lease became doubtful is given back, not begun (T23), even if nobody has
-// cancelled it yet.
+// A buffered claim whose lease became doubtful is given back, not begun (T23), even if it was not
+// cancelled yet.
 func TestADoubtfulClaimIsNotBegun(t *testing.T) {
 	for _, blocked := range []time.Duration{54*time.Second + 500*time.Millisecond, 2 * time.Minute} {
 		t.Run(blocked.String(), func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestANewerClaimVoidsAnOutcomeThatIsBeingRetried(t *testing.T) {
 	})
 }
 
-// A beat skips a row that somebody has locked at the moment. A skipped row is not lost.
+// A beat skips a row that is locked at the moment. A skipped row is not lost.
 func TestALockedRowIsNotALostLease(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.run = takes(50 * time.Second)
@@ -337,7 +337,7 @@ func TestABusyRowIsNotALostLease(t *testing.T) {
 	})
 }
 
-// A claim whose answer is lost has taken rows of which nobody in this process knows. They are given
+// A claim whose answer is lost has taken rows of which this process does not know. They are given
 // back, and count no crash.
 func TestWhatALostClaimTookGoesBack(t *testing.T) {
 	for name, lost := range map[string]answer{"taken": lostDone, "not taken": lostNever} {

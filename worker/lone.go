@@ -2,7 +2,7 @@ package worker
 
 import "slices"
 
-// lone holds outcomes that are committed alone, each in a transaction of its own, with a limited
+// lone holds outcomes that are committed alone, each in a separate transaction, with a limited
 // number of turns at a time. A turn is for one try only, so that an outcome that is held up for
 // hours does not keep others from theirs. The outcome with the fewest tries goes first, so that
 // held-up ones do not delay one that was not tried yet. The committer's mu guards it.

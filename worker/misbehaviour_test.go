@@ -235,7 +235,7 @@ func TestAnInboxIsReadOnceTheDatabaseIsBack(t *testing.T) {
 	})
 }
 
-// A step's own timeout has a cause of its own, and is an error like others.
+// A step's timeout has a separate cause, and is an error like others.
 func TestAStepTimeoutReachesTheHandler(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		var cause error

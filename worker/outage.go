@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// outages records when nobody's heartbeats reached the database, as far as this process knows.
+// outages records when no heartbeats reached the database, as far as this process knows.
 type outages struct {
 	mu    sync.Mutex
 	heard time.Duration // when the database last answered, by process.since

@@ -21,14 +21,14 @@ import (
 
 const (
 	// committingEach bounds the outcomes of a queue that have left their slots and are on their way to
-	// the database, for each of its slots, and committingMost those of any queue. Steps that take less
+	// the database, for each of its slots, and committingMost all of a queue. Steps that take less
 	// than a commit end in larger numbers than there are slots while one is under way.
 	committingEach = 4
 	committingMost = 1000
 	// heldMost bounds the outcomes of a process that have no slot and are held up: see held. They do
-	// not count as committing ones, so that a few rows that somebody has locked do not take the room
-	// of their queue. From crowdedFrom of them on, no child begins whose parent is locked: see crowds.
-	// The rest of the room is for rows that are locked while a step runs.
+	// not count as committing ones, so that a few rows that another session has locked do not take the
+	// room of their queue. From crowdedFrom of them on, no child begins whose parent is locked: see
+	// crowds. The rest of the room is for rows that are locked while a step runs.
 	heldMost    = 10_000
 	crowdedFrom = 500
 	// outsideBytes bounds what the flights of a process without a slot have in memory, for either
@@ -106,7 +106,7 @@ func (o *outside) forget(what int64) {
 	delete(o.seen, what)
 }
 
-// room takes n of what is bounded, unless that would be more than most.
+// room takes n of the bounded amount, unless that would be more than most.
 func room(of *atomic.Int64, n, most int64) bool {
 	if of.Add(n) <= most {
 		return true

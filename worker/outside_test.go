@@ -47,7 +47,7 @@ func TestAStepBeginsWhileAnOutcomeIsCommitted(t *testing.T) {
 	})
 }
 
-// What follows from an outcome begins when that is durable: the next step of the instance, whether
+// The consequences of an outcome begin when that is durable: the next step of the instance, whether
 // its claim is kept or not, its parent, and the next instance of its partition key.
 func TestNothingFollowsFromAnOutcomeBeforeItIsDurable(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
@@ -144,8 +144,8 @@ func TestUndurableOutcomesAreBounded(t *testing.T) {
 	}
 }
 
-// Outcomes that nobody can commit since strangers hold their rows do not take the room of their
-// queue: they have a bound of their own.
+// Outcomes that cannot be committed since other sessions hold their rows do not take the room of
+// their queue: they have a separate bound.
 func TestHeldOutcomesLeaveTheRoomOfTheirQueue(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.config.NoReaper = true
@@ -168,8 +168,8 @@ func TestHeldOutcomesLeaveTheRoomOfTheirQueue(t *testing.T) {
 	})
 }
 
-// The bytes of flights without a slot are bounded: those of their outcomes, and of what their steps
-// had been given.
+// The bytes of flights without a slot are bounded: the bytes of their outcomes, and of the input of
+// their steps.
 func TestUndurableOutcomesAreBoundedByBytes(t *testing.T) {
 	big := []byte(`"` + strings.Repeat("x", outsideBytes/3-100) + `"`)
 	for name, size := range map[string]func(r *row, o *step.Commit){

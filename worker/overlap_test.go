@@ -54,8 +54,8 @@ func TestTheNextClaimIsSentWhileRowsAreRead(t *testing.T) {
 	})
 }
 
-// A claim whose rows are lost is given back once no other claim is under way: what the other one
-// has claimed is nobody's stray.
+// A claim whose rows are lost is given back once no other claim is under way: a row that the other
+// one has claimed is no stray.
 func TestLostRowsOfAClaimGoBackAfterTheNext(t *testing.T) {
 	for name, lost := range map[string][]int{"first": {1}, "second": {2}, "both": {1, 2}} {
 		t.Run(name, func(t *testing.T) {

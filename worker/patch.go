@@ -203,7 +203,7 @@ func same(a, b []byte) bool {
 }
 
 // alike reports whether two values are equal though their texts are not: strings may be escaped,
-// and objects in arrays ordered, in several ways. A number is what is written.
+// and objects in arrays ordered, in several ways. A number is its text.
 func alike(a, b []byte) bool {
 	if a[0] != b[0] || a[0] != '"' && a[0] != '[' {
 		return false

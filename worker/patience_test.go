@@ -9,8 +9,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// A claim waits for those of other processes as long as a fleet of them needs, within bounds: the
-// next process may be stuck.
+// A claim waits for the claims of other processes as long as a fleet of them needs, within bounds:
+// the next process may be stuck.
 func TestAClaimsPatience(t *testing.T) {
 	front, further := &store.ClaimParams{}, &store.ClaimParams{After: store.Place{ID: 1}}
 	for _, row := range []struct {

@@ -14,15 +14,15 @@ const (
 	// holds its locks longer.
 	claimMost = 500
 	// aheadEach bounds how many rows a queue claims beyond its free slots, for each step that ended
-	// while the last claim was under way, and for each slot. A claim has a fixed price that is that of
-	// some dozen rows, so a process with few slots claims for the time of several steps.
+	// while the last claim was under way, and for each slot. A claim has a fixed price, as high as the
+	// price of some dozen rows, so a process with few slots claims for the time of several steps.
 	aheadEach = 4
 	// windowMost is the number of rows at which a claim looks when the rows in front cannot run.
 	windowMost = 1000
 	// A claim resumes where the last one stopped. One starts at the front every frontTimes × the
 	// server time of the last front claim, at most every frontLate: the front is slow, since the
-	// entries of all rows that were claimed gather there until VACUUM. If a transaction that somebody
-	// left open keeps them from being marked as dead, stepping over them may take seconds.
+	// entries of all rows that were claimed gather there until VACUUM. If a transaction that was left
+	// open keeps them from being marked as dead, stepping over them may take seconds.
 	frontTimes = 10
 	frontLate  = 5 * time.Second
 	// A claim waits for others of its queue for patienceTimes × the server time of the last claim: so
@@ -99,8 +99,8 @@ func (s *scheduler) overlaps(p *store.ClaimParams) bool {
 // send sends a claim. Its answers go to the loop, after all answers of the claim before: so the
 // loop meets claims in the order in which they were made. At most two are under way, of which the
 // first has been committed. If rows are lost on their way, what no flight has is given back once no
-// claim of the queue is under way: see demand. Before that, nobody could tell it from what another
-// claim is about to bring.
+// claim of the queue is under way: see demand. Before that, it could not be told from rows that
+// another claim is about to bring.
 func (s *scheduler) send(p *store.ClaimParams, claim func(context.Context) (store.Claimed, error)) {
 	r := claimReply{after: p.After, strays: s.strayed, plain: p.Plain, doubt: s.unsure, wanted: p.Limit}
 	delay := pace.Backoff(s.failures, 50*time.Millisecond, 5*time.Second)

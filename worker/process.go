@@ -178,8 +178,8 @@ func (p *process) pause(d time.Duration) bool {
 const statementTimeout = 75 * time.Second
 
 // patientMost is the maximum of consecutive failures of a read for which the rows themselves may be
-// to blame (they are damaged, or take too long). After that the failure is the step's error. A lock
-// that somebody holds is not.
+// to blame (they are damaged, or take too long). After that the failure is the step's error. A held
+// lock is not.
 const patientMost = 5
 
 // patiently repeats a step's read until ctx ends. It waits for a database that is away, since that

@@ -23,9 +23,9 @@ const (
 )
 
 // promotions holds partition keys that this process has to promote, since no transaction does:
-// someone had locked their next row when it should have come forward, or a claim has moved a row
-// aside behind one that someone had locked. It promotes each again until store.Promote no longer
-// misses it. If this process dies, the sweep of the keys finds them.
+// their next row was locked when it should have come forward, or a claim has moved a row aside
+// behind a locked one. It promotes each again until store.Promote no longer misses it. If this
+// process dies, the sweep of the keys finds them.
 type promotions struct {
 	*process
 

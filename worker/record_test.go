@@ -29,7 +29,8 @@ func TestMergePatch(t *testing.T) {
 	}
 }
 
-// Redact may return anything. What Postgres would refuse is not kept, nor what is too long.
+// Redact may return anything. A text that Postgres would refuse is not kept, nor one that is too
+// long.
 func TestDiffsAreStorable(t *testing.T) {
 	t.Parallel()
 	const from, to = `{"a": 1}`, `{"a": 2}`

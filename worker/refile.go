@@ -18,14 +18,13 @@ const (
 )
 
 // refileAfter says when, after gates have changed, a process goes through the lines: at once, when
-// nobody inserts by the gates of before any more, and for transactions of hosts that were open
+// no process inserts by the gates of before any more, and for transactions of hosts that were open
 // meanwhile.
 var refileAfter = [...]time.Duration{0, store.RefileLate, 2 * time.Minute}
 
 // refiler brings instances that wait in line at a gate, and are behind another one by now, to the
-// line where they belong. It begins when the poller learns of gates that concern others than
-// before, and goes through all lines as often as refileAfter says. Without such news, it sends
-// nothing.
+// right line. It begins when the poller learns of gates that concern others than before, and goes
+// through all lines as often as refileAfter says. Without such news, it sends nothing.
 type refiler struct{ *process }
 
 func (r *refiler) run() {

@@ -9,8 +9,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// A process goes through all lines when gates come to concern others, again once nobody inserts by
-// the gates of before, and a last time; what it could not do, it tries again. Without such news, it
+// A process goes through all lines when gates come to concern others, again once no process inserts
+// by the gates of before, and a last time; it tries again after a failure. Without such news, it
 // sends nothing.
 func TestLinesAreFiledAnew(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {

@@ -22,9 +22,9 @@ type claims struct {
 }
 
 // giveBack releases claims whose step has no outcome. It retries failures, and claims whose rows
-// somebody has locked, until ctx ends. After that the lease decides. The others do not wait for
-// those: over is called for each flight as soon as its claim has ended, and for all that are left
-// when ctx ends.
+// are locked, until ctx ends. After that the lease decides. The others do not wait for those: over
+// is called for each flight as soon as its claim has ended, and for all that are left when ctx
+// ends.
 func (c *claims) giveBack(ctx context.Context, fs []*flight, over func(*flight)) {
 	c.back(ctx, fs, over, func(ctx context.Context, held []*step.Claim) (store.Released, error) {
 		return c.db.Release(ctx, c.id, held)
@@ -71,10 +71,10 @@ func (c *claims) back(ctx context.Context, fs []*flight, over func(*flight), giv
 	}
 }
 
-// releaseStrays gives back the rows of a claim that got no answer. Nobody in this process knows of
+// releaseStrays gives back the rows of a claim that got no answer. This process does not know of
 // them: they would wait for their lease, and count as crashed. No other claim of the queue may be
 // under way. If a row is no longer a stray when it is released, its token protects it. The queue's
-// claims wait for this, and not for rows that somebody has locked: see releaseLocked.
+// claims wait for this, and not for locked rows: see releaseLocked.
 func (c *claims) releaseStrays(ctx context.Context, queue string) error {
 	held, err := c.db.Held(ctx, c.id, queue)
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *claims) releaseStrays(ctx context.Context, queue string) error {
 	return err
 }
 
-// releaseSome gives strays back, and returns those whose rows somebody has locked.
+// releaseSome gives strays back, and returns those whose rows are locked.
 func (c *claims) releaseSome(ctx context.Context, strays []*step.Claim) (locked []*step.Claim, err error) {
 	if len(strays) == 0 {
 		return nil, nil
@@ -120,7 +120,7 @@ func (c *claims) later(strays []*step.Claim) {
 	}
 }
 
-// releaseLocked gives back the strays whose rows somebody had locked, until there are none. What is
+// releaseLocked gives back the strays whose rows were locked, until there are none. A stray that is
 // left when the worker drains waits for its lease.
 func (c *claims) releaseLocked() {
 	for n := 1; c.pause(pace.Backoff(n, 50*time.Millisecond, time.Second)); n++ {

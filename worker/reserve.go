@@ -10,16 +10,16 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// What this process inserts, and would claim at once, is inserted as claimed already: see
-// store/insert_claimed.go. For that, who inserts reserves a slot for each instance before the
-// insert is sent, and hands the claims over, or the slots back, when it is answered. Likewise a
-// signal claims the instance that it wakes: see store/signal_claimed.go.
+// An instance that this process inserts, and would claim at once, is inserted as claimed already:
+// see store/insert_claimed.go. For that, an insert reserves a slot for each instance before it is
+// sent, and hands the claims over, or the slots back, when it is answered. Likewise a signal claims
+// the instance that it wakes: see store/signal_claimed.go.
 //
 // A scheduler offers its free slots only while its queue is idle as far as it knows: its last claim
 // began at the front of the queue and came back short, nothing has been announced since, and
-// nothing waits for a slot. So nobody is overtaken but what has come within the last poll from
-// elsewhere, which nobody here knows of. When the poll finds it, the offer ends until a claim comes
-// back short again. As long as instances are inserted as claimed, the queue is polled every
+// nothing waits for a slot. So it overtakes only instances that came from elsewhere within the last
+// poll, of which this process does not know. When the poll finds it, the offer ends until a claim
+// comes back short again. As long as instances are inserted as claimed, the queue is polled every
 // PollMin. Under load the queue is never idle, and all goes by claims.
 //
 // At gates nothing is offered: a claim has to find a place. Nor while an earlier claim is in doubt:
@@ -28,7 +28,7 @@ import (
 
 // Reservation holds slots of a queue for instances that are about to be inserted as claimed, or for
 // one that a signal is about to claim. Settle ends it, or statementTimeout: an insert whose answer
-// the network swallows holds up nobody else.
+// the network swallows holds up no other insert.
 type Reservation struct {
 	process *process
 	queue   *queue
@@ -106,7 +106,7 @@ func (r *Reservation) Settle(claims []*step.Claim, err error) {
 }
 
 // settleLate processes the answer to an insert whose slots have been given back. The claims that
-// nobody knew of were given back with them; it gives back those that came since.
+// the process did not know of were given back with them; it gives back those that came since.
 func (r *Reservation) settleLate(done *settled) {
 	r.process.disown(done.claims)
 	if done.doubt {
@@ -115,8 +115,8 @@ func (r *Reservation) settleLate(done *settled) {
 	r.queue.nudge()
 }
 
-// settlements holds reservations that have ended until the scheduler processes them. Whoever
-// inserts never waits for the scheduler, which may be waiting for a hook.
+// settlements holds reservations that have ended until the scheduler processes them. An insert
+// never waits for the scheduler, which may be waiting for a hook.
 type settlements struct {
 	some chan struct{} // has an element if list may have one
 
@@ -212,8 +212,8 @@ func (s *scheduler) offerSlots() {
 	}
 }
 
-// drainSettled makes flights of what was inserted as claimed while the worker drains. Stop gives
-// them back.
+// drainSettled makes flights of instances that were inserted as claimed while the worker drains.
+// Stop gives them back.
 func (s *scheduler) drainSettled(last bool) {
 	list := s.settled.take
 	if last {

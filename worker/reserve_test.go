@@ -97,8 +97,8 @@ func (p *player) enterable(n int) int {
 	return n
 }
 
-// However many insert at a time, and whatever becomes of their inserts, no more run than there are
-// slots: the witness of the scene counts.
+// However many insert at a time, and however their inserts end, no more run than there are slots:
+// the witness of the scene counts.
 func TestInsertsNeverTakeMoreThanTheFreeSlots(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		s.run = takes(20 * time.Millisecond)
@@ -465,7 +465,8 @@ func TestASignalForAFreeSlotNeedsNoClaim(t *testing.T) {
 	})
 }
 
-// Who signals the instances of others tries to claim ever more rarely, until a signal claims again.
+// A process that signals the instances of others tries to claim ever more rarely, until a signal
+// claims again.
 func TestSignalsThatClaimNothing(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		p := s.start()
@@ -513,8 +514,7 @@ func TestStraysOfSignals(t *testing.T) {
 	})
 }
 
-// A stray whose row somebody has locked for a moment does not wait for its lease, nor do claims
-// wait for it.
+// A stray whose row is locked for a moment does not wait for its lease, nor do claims wait for it.
 func TestStraysThatSomebodyHasLocked(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		s.config.NoReaper = true

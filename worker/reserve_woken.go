@@ -15,8 +15,8 @@ const (
 	// wakeQueues bounds the queues of a process whose signals claim: each signal reserves a slot in
 	// all of them.
 	wakeQueues = 4
-	// After wakeMisses signals in a row that have claimed nothing, only one in wakeEach tries: who
-	// signals the instances of others pays for their claims no longer.
+	// After wakeMisses signals in a row that have claimed nothing, only one in wakeEach tries: a
+	// process that signals the instances of others pays for their claims no longer.
 	wakeMisses = 8
 	wakeEach   = 16
 )

@@ -11,8 +11,8 @@ import (
 
 // resolve reads the fate of outcomes from the rows, until it gets an answer, and answers the
 // outcomes that are decided. It returns those that were not applied and may be committed again. It
-// puts aside those whose row somebody holds. With wait, which is for one outcome alone, it first
-// waits for the row.
+// puts aside those whose row is locked. With wait, which is for one outcome alone, it first waits
+// for the row.
 func (c *committer) resolve(batch []*pending, wait time.Duration) (current []*pending) {
 	batch, repeated := distinct(batch)
 	if len(repeated) > 0 {

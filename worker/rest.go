@@ -13,9 +13,9 @@ import (
 // restMost bounds the children that one transaction cancels, since it also locks their parents.
 const restMost = 200
 
-// rest cancels the children that a join does not wait for any more, where it asks for that. The
-// process whose commit has woken the parent begins at once. A poll finds what other statements have
-// made due, what a process that died has left, and what somebody had locked.
+// rest cancels the children that a join does not wait for any more, if it asks for that. The
+// process whose commit has woken the parent begins at once. A poll finds children that other
+// statements have made due, that a process that died has left, or that were locked.
 type rest struct {
 	*process
 	flights    *flights
@@ -23,7 +23,7 @@ type rest struct {
 }
 
 // restBehind is how long a sweep lets claims of the parents that have been woken go ahead: it locks
-// parents, and claims pass by rows that somebody has locked.
+// parents, and claims pass by rows that another session has locked.
 const restBehind = 10 * time.Millisecond
 
 func (r *rest) run() {

@@ -10,7 +10,7 @@ import (
 )
 
 // A poll finds children to cancel, and the sweep goes on until a pass has found nothing: full pages
-// again, further parents, and what has become due by the pass before.
+// again, further parents, and children that became due by the pass before.
 func TestRestIsSweptUntilNothingIsLeft(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.db.rested = []store.Rested{

@@ -52,7 +52,7 @@ type player struct {
 	line *fakeLine
 }
 
-// play plays a scene in a bubble of its own.
+// play plays a scene in a separate bubble.
 func play(t *testing.T, slots int, scene func(t *testing.T, s *scene)) {
 	t.Helper()
 	t.Parallel()
@@ -99,7 +99,7 @@ func usual(slots int) Queue {
 	return Queue{Concurrency: slots, PollMin: 250 * time.Millisecond, PollMax: time.Second}
 }
 
-// start starts one more process. The scene's end stops it, if nobody else does.
+// start starts one more process. The scene's end stops it, if the test does not.
 func (s *scene) start() *player {
 	p := s.player()
 	p.Start()
@@ -225,7 +225,7 @@ func takes(d time.Duration) runFunc {
 	}
 }
 
-// deaf returns a step that works for d, whatever its context says.
+// deaf returns a step that works for d, without heeding its context.
 func deaf(d time.Duration) runFunc {
 	return func(ctx context.Context, _ *player, _ *step.Claim) (*step.Commit, error) {
 		pace.Sleep(context.WithoutCancel(ctx), d)

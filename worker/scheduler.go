@@ -204,8 +204,8 @@ func (s *scheduler) landed(f *flight) {
 }
 
 // demand returns the number of rows to claim now. It fills a free slot at once, and refills the
-// buffer by halves, so that claims stay large. For a batch step, it wants what fills a group for
-// each free slot, and what completes the next group while the slots are taken.
+// buffer by halves, so that claims stay large. For a batch step, it wants enough to fill a group
+// for each free slot, and to complete the next group while the slots are taken.
 func (s *scheduler) demand() int {
 	aside := int(s.aside.Load())
 	if !s.ready || s.picking || s.paused.Load() || aside >= s.conf.Concurrency+asideMost || s.unsure && s.asked+s.reserved > 0 {

@@ -23,7 +23,7 @@ func newSchedules(p *process) *schedules {
 }
 
 // expect learns from each poll when the next schedule is due, so that looking for one costs no
-// round trip of its own.
+// separate round trip.
 func (s *schedules) expect(found store.Polled) {
 	if !found.Fires || found.Fire >= fireSoon {
 		return

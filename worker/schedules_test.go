@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Until a schedule is due, schedules cost no round trips but those of the poll. Then they are
-// looked at in time, even if another process has stored them since.
+// Until a schedule is due, schedules cost no round trips beside the polls. Then they are looked at
+// in time, even if another process has stored them since.
 func TestSchedulesAreLookedAtWhenDue(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		var looks []time.Time

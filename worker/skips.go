@@ -14,9 +14,9 @@ const (
 	// skipMost bounds the nodes that one transaction skips, since it also locks their roots.
 	skipMost = 200
 
-	// A sweep passes by nodes whose root somebody has locked, another node's end maybe, which takes a
-	// moment. So the process that has left nodes to be skipped looks again after skipLeast, doubled up
-	// to skipLate, skipTries times. Then it leaves them to the polls.
+	// A sweep passes by nodes whose root is locked, another node's end maybe, which takes a moment. So
+	// the process that has left nodes to be skipped looks again after skipLeast, doubled up to
+	// skipLate, skipTries times. Then it leaves them to the polls.
 	skipLeast = 5 * time.Millisecond
 	skipLate  = 200 * time.Millisecond
 	skipTries = 8
@@ -24,7 +24,7 @@ const (
 
 // skips ends nodes of graphs that are to be skipped, whichever machines and queues this process
 // has. The process whose statement has left such a node begins at once. A poll finds what is left:
-// by a process that died, by an operator, or since somebody had it locked.
+// nodes left by a process that died, by an operator, or since they were locked.
 type skips struct {
 	*process
 	promotions *promotions
@@ -52,8 +52,8 @@ func (s *skips) patiently(ctx context.Context) (last time.Duration, err error) {
 	}
 }
 
-// sweep skips what it can have at once. Nodes behind those of a pass are to be skipped by that, so
-// it goes on until a pass has found nothing.
+// sweep skips what it can have at once. A pass makes further nodes due to be skipped, so it goes on
+// until a pass has found nothing.
 func (s *skips) sweep(ctx context.Context) (last time.Duration, err error) {
 	return s.passes(ctx, func(ctx context.Context, after int64) (ended int, last int64, full bool, err error) {
 		done, err := s.skip(ctx, after)

@@ -14,7 +14,7 @@ import (
 )
 
 // A stray is a claim whose step this process does not know, though it knows the machine and its
-// version: a deploy was rolled back, or somebody forgot to give a machine a new version. It is set
+// version: a deploy was rolled back, or a deploy forgot to give a machine a new version. It is set
 // aside, as an instance of an unknown version is, without an attempt counted, and a process that
 // knows the step claims it from there. See store/claim_stray.go.
 
@@ -83,8 +83,8 @@ func (s *scheduler) withoutStrays(fs []*flight) []*flight {
 	return fs
 }
 
-// setAside gives claims back and sets their instances aside: at their step, or paused with what is
-// wrong with their state. over is as in giveBack.
+// setAside gives claims back and sets their instances aside: at their step, or paused with the
+// fault of their state. over is as in giveBack.
 func (c *claims) setAside(ctx context.Context, fs []*flight, fault string, over func(*flight)) {
 	if fault == "" {
 		c.reportStrays(fs)

@@ -41,9 +41,9 @@ func TestMissedPromotionsAreRepeated(t *testing.T) {
 	})
 }
 
-// Someone's transaction holds the rows for which a hundred keys wait, all of them in front of an
-// instance that needs none of these rows, in a queue of one slot. That instance runs at once. The
-// keys are tried ever less often, and run when the transaction is over.
+// A transaction outside of the engine holds the rows for which a hundred keys wait, all of them in
+// front of an instance that needs none of these rows, in a queue of one slot. That instance runs at
+// once. The keys are tried ever less often, and run when the transaction is over.
 func TestBlockedKeysDelayNobodyElse(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		const keys = 100
@@ -169,8 +169,8 @@ func TestTheReaperHoldsOffAfterALostConnection(t *testing.T) {
 	})
 }
 
-// Somebody ends sessions every few seconds, as idle_session_timeout does. The next statement takes
-// another connection, and beats arrive all the while.
+// The server ends sessions every few seconds, as idle_session_timeout does. The next statement
+// takes another connection, and beats arrive all the while.
 func TestTheReaperGoesOnWhereConnectionsAreLostRegularly(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.run = takes(10 * time.Minute)

@@ -51,7 +51,8 @@ func (x *execution) throttled(f *failure) *step.Commit {
 	return &step.Commit{Kind: step.Again, Delay: again, Err: step.SanitizeError(f.safe)}
 }
 
-// behind returns the key of the gate that a claim's step is behind, else that of its queue, or "".
+// behind returns the key of the gate that a claim's step is behind, else the key of its queue's
+// gate, or "".
 func (g *gates) behind(c *step.Claim) string {
 	all := g.all()
 	if key := all.Of(c.Queue, c.Machine, c.Step, c.Labels, true); key != "" {
@@ -80,9 +81,9 @@ func (c *closing) covers(called, after, now, until time.Duration) bool {
 //
 // Calls that were under way together come back one after the other, and are one piece of news: a
 // step does not close what is closed for as long already, nor slow down what was within
-// throttlePause/2. But a step that was called after the gate had closed brings other news. Somebody
-// has opened it since, by hand, or in a test by letting time pass, which this process need not
-// know. A failure is only logged: the next step that is turned away tries again.
+// throttlePause/2. But a step that was called after the gate had closed brings other news. It was
+// opened since, by hand, or in a test by letting time pass, which this process need not know. A
+// failure is only logged: the next step that is turned away tries again.
 func (t *throttles) close(ctx context.Context, p *process, key string, called, after time.Duration) {
 	t.mu.Lock()
 	now := p.since()

@@ -83,7 +83,7 @@ func TestCallsThatComeBackOneByOneSlowTheirGateDownOnce(t *testing.T) {
 }
 
 // A step that is called after its gate was closed by this process, and is turned away, closes it
-// again: somebody has opened it meanwhile. The fake closes nothing, as if that were at once.
+// again: it was opened meanwhile. The fake closes nothing, as if that were at once.
 func TestAStepThatIsTurnedAwayLaterClosesItsGateAgain(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.db.gates = store.Gates{{Name: "api", Machine: "m", Places: 100}}
@@ -97,8 +97,8 @@ func TestAStepThatIsTurnedAwayLaterClosesItsGateAgain(t *testing.T) {
 	})
 }
 
-// Whatever becomes of the statement that closes the gate, the step runs again, and so it does
-// without a gate, or without a time.
+// However the statement that closes the gate ends, the step runs again, and so it does without a
+// gate, or without a time.
 func TestAThrottledStepRunsAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		gates   store.Gates

@@ -36,8 +36,8 @@ const (
 	turnFail
 	// turnEnded: nothing was written, and the flight's context has ended.
 	turnEnded
-	// turnHeld: somebody holds the instance's row, or its parent's: a stranger, or the attempt's old
-	// backend. If nothing was written once it is free again, repeat.
+	// turnHeld: another session holds the instance's row, or its parent's: a host's session, or the
+	// attempt's old backend. If nothing was written once it is free again, repeat.
 	turnHeld
 )
 
@@ -109,8 +109,8 @@ func (x *execution) within(o *step.Commit, tx any) (e store.Entry, failed *failu
 
 // undecided returns the turn after a function that failed. An error that may be absent the next
 // time repeats the step, or the handler. Any other is an error of the step, or of the handler.
-// waited: the function lasted as long as it may wait for a lock. If it waited in vain, that is a
-// stranger's doing, however often.
+// waited: the function lasted as long as it may wait for a lock. If it waited in vain, that is the
+// lock's fault, however often.
 func (x *execution) undecided(lost bool, expired error, failed *failure, waited bool) turn {
 	switch {
 	case x.f.lost() != nil:

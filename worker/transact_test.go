@@ -14,8 +14,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// decides makes a step with a transaction of its own, and counts how often the step and the
-// function run.
+// decides makes a step with its own transaction, and counts how often the step and the function
+// run.
 func decides(s *scene, f func(ctx context.Context, n int) (*step.Commit, error)) (steps, functions *int) {
 	steps, functions = new(int), new(int)
 	s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) {
@@ -161,7 +161,8 @@ func TestAConflictThatNeverPassesReachesTheHandler(t *testing.T) {
 	})
 }
 
-// A row that a stranger keeps locked is waited for, however long, since the step is not to blame.
+// A row that another session keeps locked is waited for, however long, since the step is not to
+// blame.
 func TestAStepsOwnTransactionWaitsForAStranger(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		handlers, _ := handled(s)
@@ -230,7 +231,7 @@ func TestAFunctionsErrorReachesTheHandler(t *testing.T) {
 	}
 }
 
-// The handler may also have a transaction of its own. If that fails, nothing is left to call.
+// The handler may also have its own transaction. If that fails, nothing is left to call.
 func TestAHandlersOwnTransaction(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		t.Run(fmt.Sprint("fails ", fails), func(t *testing.T) {

@@ -52,7 +52,7 @@ func (p *process) trouble(doing string, err error) {
 }
 
 // reportRefused logs rows that Postgres refuses to change. They stay unchanged, and are tried again
-// later. Nobody else waits for them.
+// later. No other row waits for them.
 func (p *process) reportRefused(doing string, rows []store.Refused) {
 	const most = 10 // rows in one line
 	if len(rows) == 0 || !p.quiet.first("refused "+doing) {
@@ -70,8 +70,8 @@ func (p *process) reportRefused(doing string, rows []store.Refused) {
 		slog.Int("instances", len(rows)), slog.Any("refused", which), slog.Any("error", rows[0].Err))
 }
 
-// reportHolder logs who keeps an outcome from being committed. Neither a deadlock detector nor
-// anybody else notices a transaction that its owner has left open (T9).
+// reportHolder logs who keeps an outcome from being committed. No deadlock detector notices a
+// transaction that its owner has left open (T9).
 func (p *process) reportHolder(c *step.Claim, err error) {
 	if !store.IsLockTimeout(err) || !p.quiet.first("holder") {
 		return
@@ -87,8 +87,8 @@ func (p *process) reportHolder(c *step.Claim, err error) {
 }
 
 // reportAside logs machines that this process has not registered. Their rows are set aside for
-// processes that have. During a rolling deploy that is normal. Otherwise someone forgot to register
-// a machine or to keep an old version (T74).
+// processes that have. During a rolling deploy that is normal. Otherwise a deploy forgot to
+// register a machine or to keep an old version (T74).
 func (p *process) reportAside(queue string, machines []string) {
 	if len(machines) == 0 {
 		return

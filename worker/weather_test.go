@@ -190,7 +190,7 @@ func (db *fake) later(ids []int64, do func() error) {
 	})
 }
 
-// lockAll waits for rows that strangers hold, if the statement is to wait.
+// lockAll waits for rows that other sessions hold, if the statement is to wait.
 func (db *fake) lockAll(ctx context.Context, wait time.Duration, ids []int64) error {
 	if wait == 0 {
 		return nil
@@ -219,7 +219,7 @@ func (db *fake) lockAll(ctx context.Context, wait time.Duration, ids []int64) er
 	}
 }
 
-// lockKeys waits for correlation keys of children that strangers are inserting.
+// lockKeys waits for correlation keys of children that other sessions are inserting.
 func (db *fake) lockKeys(ctx context.Context, wait time.Duration, entries []store.Entry) error {
 	limit := time.After(max(wait, 20*time.Millisecond))
 	for {

@@ -55,8 +55,8 @@ func (w *witness) all() []string {
 	return slices.Clone(w.problems)
 }
 
-// beginBatch is begin for the call of a batch step. All members of a group share one slot, also
-// those of another call.
+// beginBatch is begin for the call of a batch step. All members of a group share one slot, also the
+// members of another call.
 func (w *witness) beginBatch(p *player, members []step.Member) (end func()) {
 	ends := make([]func(), len(members))
 	for i, m := range members {
@@ -79,7 +79,7 @@ func (w *witness) beginBatch(p *player, members []step.Member) (end func()) {
 // begin is called when a step begins, and the returned end when it returns.
 func (w *witness) begin(p *player, c *step.Claim) (end func()) { return w.enter(p, c, nil) }
 
-// enter is begin for a step in a slot of its own, or in that of a group.
+// enter is begin for a step in a separate slot, or in the slot of a group.
 func (w *witness) enter(p *player, c *step.Claim, shares *group) (end func()) {
 	v := &visit{claim: *c, worker: p.id, group: shares, from: time.Now()}
 	r := w.s.db.look(c.ID)
