@@ -176,10 +176,11 @@ func (a *Admin) Retry(ctx context.Context, t fsm.Target, options ...VerbOption) 
 // transaction of at most MaxFamily instances. It applies to
 //
 //   - an instance that waits for children or for the nodes of its graph: those that have failed run
-//     again as after Retry, each with what has failed beneath it, and the instance waits for them;
-//   - one that has failed: what has failed beneath it runs again, and then the step in which it
-//     failed. If its children join at that step, it waits until all of them have ended, whatever
-//     its join asked for; a Timeout and signals do not count any more. If nothing beneath it has
+//     again as after Retry, each with the failed instances beneath it, and the instance waits for
+//     them;
+//   - one that has failed: the failed instances beneath it run again, and then the step in which it
+//     failed. If its children join at that step, it waits until all of them have ended, with any
+//     policy of its join; a Timeout and signals do not count any more. If nothing beneath it has
 //     failed, it is a Retry;
 //   - a node of a graph, or another child, that has failed while its parent waits: the parent waits
 //     for it again. Of a node, those that were skipped for it alone run again as well.

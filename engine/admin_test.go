@@ -51,7 +51,7 @@ func TestCancelOfARunningStepOfAnotherProcess(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrNoTarget)
 }
 
-// In the operator's own process nobody waits for a beat or a poll.
+// In the operator's own process no caller waits for a beat or a poll.
 func TestOperatorsVerbsAreNoticedInTheirProcess(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.Migrated(t))
@@ -141,7 +141,7 @@ func TestRetryTellsWhoHasTheKey(t *testing.T) {
 	require.Equal(t, &engine.DuplicateError{Key: "seat", Occupant: second}, duplicate)
 }
 
-// A row that somebody keeps locked is waited for, as long as the caller's context lets it.
+// A row that another session keeps locked is waited for, as long as the caller's context lets it.
 func TestAdminWaitsForALockedRow(t *testing.T) {
 	t.Parallel()
 	log := &journal{}
@@ -208,8 +208,8 @@ func TestAdminOfNobody(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrNotFound)
 }
 
-// What was planned is done, what no longer matches is skipped, what came since is left alone, and
-// what is in the way does not stop the rest.
+// Planned instances are changed, those that no longer match are skipped, newer ones are left alone,
+// and one in the way does not stop the rest.
 func TestBulk(t *testing.T) {
 	t.Parallel()
 	c, pool := client(t)
@@ -273,7 +273,7 @@ func TestBulkRetryPassesOverTakenKeys(t *testing.T) {
 	require.True(t, wrong)
 }
 
-// The zero Filter matches nothing, whatever is there; All matches all.
+// The zero Filter matches nothing in any table; All matches all.
 func TestBulkOfTheZeroFilter(t *testing.T) {
 	t.Parallel()
 	c, pool := client(t)

@@ -198,7 +198,7 @@ func (a *Admin) RunSchedule(ctx context.Context, name string, options ...VerbOpt
 }
 
 // DeleteSchedule removes a schedule and leaves its instances. A process that still declares the
-// schedule stores it again when it starts: remove it from the code first. Errors: as those of
+// schedule stores it again when it starts: remove it from the code first. Errors: as for
 // PauseSchedule.
 func (a *Admin) DeleteSchedule(ctx context.Context, name string, options ...VerbOption) error {
 	return a.onSchedule(ctx, VerbDeleteSchedule, name, options, func(by store.By) error { return a.engine.store.DeleteSchedule(ctx, name, by) }, nil)

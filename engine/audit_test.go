@@ -161,7 +161,8 @@ func TestEveryVerbIsRecorded(t *testing.T) {
 	requireActor(ctx, t, e, pool)
 }
 
-// requireActor requires the defaults of the actor, and that what is rolled back is not recorded.
+// requireActor requires the defaults of the actor, and that a verb that is rolled back is not
+// recorded.
 func requireActor(ctx context.Context, t *testing.T, e *engine.Engine, pool *pgxpool.Pool) {
 	t.Helper()
 	_, err := pool.Exec(ctx, `TRUNCATE gendurable.history`)

@@ -71,7 +71,7 @@ func TestConfigDefaultsAreACopy(t *testing.T) {
 	require.Equal(t, engine.Config{Queues: map[string]engine.Queue{"q": {}}}, given)
 }
 
-// What was not set is not blamed: each field alone, too small and too large.
+// A field that was not set is not blamed: each field alone, too small and too large.
 func TestConfigFaultsNameWhatWasSet(t *testing.T) {
 	t.Parallel()
 	pool := nowhere(t, 2)

@@ -96,7 +96,8 @@ func TestDefinitionsAreStored(t *testing.T) {
 	require.False(t, d.Stored)
 }
 
-// Somebody holds the row of a definition that has changed: Start waits for nobody, and goes on.
+// Another session holds the row of a definition that has changed: Start waits for no lock, and goes
+// on.
 func TestStartPassesOverADefinitionThatSomebodyHolds(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -107,8 +108,8 @@ func TestStartPassesOverADefinitionThatSomebodyHolds(t *testing.T) {
 	defer func() { require.NoError(t, tx.Rollback(context.Background())) }()
 	_, err = tx.Exec(ctx, `UPDATE gendurable.definitions SET graph = graph`)
 	require.NoError(t, err)
-	// A stranger's insert of another machine: its key cannot be passed over, its holder is waited for
-	// and then left.
+	// A plain INSERT of another machine: its key cannot be passed over, its holder is waited for and
+	// then left.
 	_, err = tx.Exec(ctx, `INSERT INTO gendurable.definitions (definition, machine, version, graph) VALUES ('n/1', 'n', 1, '{}')`)
 	require.NoError(t, err)
 	working(t, pool, declares("b"))

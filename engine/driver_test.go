@@ -62,8 +62,8 @@ func (*messages) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQuery
 func (*messages) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 // A driver that a host has surrounded sees every statement that the server gets of a run, and no
-// other: hot batches, what heartbeats send on their own connection, the transactions of steps, of
-// hosts and of the ent client.
+// other: hot batches, the statements that heartbeats send on their own connection, the transactions
+// of steps, of hosts and of the ent client.
 func TestTheDriverSeesEveryStatement(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)

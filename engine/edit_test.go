@@ -129,7 +129,7 @@ func TestEditAndRewind(t *testing.T) {
 	require.Equal(t, 100, i.State.N)
 	require.Equal(t, int64(1), i.Visit)
 
-	// Where it does not apply.
+	// Instances to which it does not apply.
 	set(id, `status = 'executing', locked_by = 'w', lease_expires_at = now() + interval '1 hour'`)
 	for _, err := range []error{second(a.Edit(ctx, id, twice)), second(a.Rewind(ctx, id, "start", fsm.Change{}))} {
 		require.ErrorAs(t, err, &conflict)

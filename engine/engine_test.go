@@ -39,7 +39,7 @@ func tickets() fsm.Definition {
 		}))
 }
 
-// client is an engine without queues on a database of its own.
+// client is an engine without queues on a separate database.
 func client(t *testing.T, change ...func(*engine.Config)) (*engine.Engine, *pgxpool.Pool) {
 	t.Helper()
 	pool := pgtest.Pool(t, pgtest.Migrated(t))
@@ -65,7 +65,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// rarely is the Config of a worker that finds nothing by polling: what runs was nudged.
+// rarely is the Config of a worker that finds nothing by polling: running instances were nudged.
 func rarely(c *engine.Config) {
 	c.Machines = []fsm.Definition{echoes.Job(echo), tickets()}
 	c.Queues = map[string]engine.Queue{"default": {PollMin: time.Hour}}

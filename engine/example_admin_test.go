@@ -23,7 +23,7 @@ func ExampleAdmin_Cancel() {
 	// cancelled cancelled: the customer withdrew <nil>
 }
 
-// An operator's verb compares what was read with what is there.
+// An operator's verb compares an earlier read with the current row.
 func ExampleIfUnchanged() {
 	shop := openShop()
 	defer shop.close()
@@ -65,7 +65,7 @@ func ExampleAdmin_Bulk() {
 	// cancelled 2 <nil>
 }
 
-// Each cause is data, and a sentence for whoever is on call.
+// Each cause is data, and a sentence for the person on call.
 func ExampleAdmin_Why() {
 	shop := openShop()
 	defer shop.close()
@@ -86,7 +86,7 @@ func ExampleAdmin_Why() {
 	// an operator paused it <nil>
 }
 
-// A paused queue is claimed from by nobody until it is resumed.
+// No process claims from a paused queue until it is resumed.
 func ExampleAdmin_PauseQueue() {
 	shop := openShop()
 	defer shop.close()

@@ -123,7 +123,8 @@ func ExampleAdmin_RunSchedule() {
 	// one of it is under way: true
 }
 
-// A driver that is surrounded sees every statement: here those of one insert, in one round trip.
+// A driver that is surrounded sees every statement: here the statements of one insert, in one round
+// trip.
 func ExampleConfig_driver() {
 	var names []string
 	shop := openShop(func(c *engine.Config) {

@@ -27,7 +27,7 @@ func ExampleAdmin_SetGate() {
 	// true <nil>
 }
 
-// A gate without bounds of its own is there to be closed, e.g. while a provider is down.
+// A gate without bounds is there to be closed, e.g. while a provider is down.
 func ExampleAdmin_CloseGate() {
 	shop := openShop()
 	defer shop.close()

@@ -11,7 +11,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// The order and what carries it out are committed together.
+// The order and the instance that carries it out are committed together.
 func ExampleEngine_WithPgx() {
 	shop := openShop()
 	defer shop.close()
@@ -48,7 +48,7 @@ func ExampleEngine_WithPgx() {
 	// checkout <nil>
 }
 
-// Any *sql.Tx, whatever its driver, and the *Tx of an ent client with the feature sql/execquery.
+// Any *sql.Tx, of any driver, and the *Tx of an ent client with the feature sql/execquery.
 func ExampleEngine_WithSQL() {
 	shop := openShop()
 	defer shop.close()

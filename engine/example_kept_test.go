@@ -26,7 +26,7 @@ func ExampleEngine_Signal_kept() {
 	// 4200 <nil>
 }
 
-// A spec may say how long its instance is kept; what contradicts it is refused.
+// A spec may say how long its instance is kept; a contradiction is refused.
 func ExampleRetention() {
 	spec := fsm.Declare[int, int]("ping", fsm.Retain(fsm.Retention{Done: fsm.RetainNone})).New(1)
 	fmt.Println(spec.Options().Retain.Done == fsm.RetainNone)

@@ -142,7 +142,8 @@ func ExampleEngine_Errors() {
 	// <nil>
 }
 
-// What fails, and how often. Errors that differ in their numbers only are one group.
+// The most frequent failures, and how often they happen. Errors that differ in their numbers only
+// are one group.
 func ExampleEngine_Failures() {
 	failing := fsm.Declare[order, receipt]("failing")
 	shop := openShop(func(c *engine.Config) {
@@ -194,7 +195,7 @@ func ExampleEngine_Graph() {
 	// }
 }
 
-// What waits and executes, of each queue, and who works.
+// Waiting and executing instances of each queue, and the workers.
 func ExampleAdmin_Load() {
 	shop := openShop()
 	defer shop.close()

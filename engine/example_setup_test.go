@@ -12,8 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// A shop is what most examples begin with: an engine that works on checkouts, on a database of its
-// own. [Example] shows what a program writes instead.
+// A shop is what most examples begin with: an engine that works on checkouts, on a separate
+// database. [Example] shows what a program writes instead.
 type shop struct {
 	eng  *engine.Engine
 	pool *pgxpool.Pool

@@ -23,7 +23,7 @@ type (
 	payment struct{ Cents int64 }
 )
 
-// What inserters, senders and workers share: identities, no behaviour.
+// Inserters, senders and workers share these: identities, no behaviour.
 var (
 	checkout = fsm.Declare[order, receipt]("checkout")
 	received = fsm.DeclareSignal[payment]("payment_received")

@@ -70,7 +70,7 @@ func TestFailuresAreGrouped(t *testing.T) {
 	}
 }
 
-// An error is found by a part of its text, whatever its case, and bulk verbs select by it, too.
+// An error is found by a part of its text, in any case, and bulk verbs select by it, too.
 func TestFilterByErrorText(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.Migrated(t))

@@ -95,7 +95,7 @@ func (s *stage) one() StoredSchedule {
 	return page.Schedules[0]
 }
 
-// keys of what was inserted.
+// keys of the inserted instances.
 func (s *stage) keys() []string {
 	s.t.Helper()
 	rows, err := s.pool.Query(s.t.Context(), `SELECT correlation_key FROM gendurable.gen_durable ORDER BY id`)
@@ -159,7 +159,8 @@ func TestCatchUp(t *testing.T) {
 				s.fireAll()
 				_, oldest := fired(n)
 				keys := s.keys()
-				// Time goes on meanwhile: what is between is exact, the ends may move by what it took.
+				// Time goes on meanwhile: the times between are exact, the ends may move by the time that it
+				// took.
 				took := len(keys) - oldest - 1
 				require.GreaterOrEqual(t, took, -3)
 				require.Less(t, took, 30)
@@ -424,7 +425,7 @@ func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 	require.Len(t, s.keys(), 1)
 }
 
-// The same whoever fires it, and spread.
+// The same in each process that fires it, and spread.
 func TestJitter(t *testing.T) {
 	t.Parallel()
 	require.Zero(t, jitter("k", 0))

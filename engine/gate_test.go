@@ -122,8 +122,8 @@ func TestAGateIsNeverExceeded(t *testing.T) {
 	}, testPatience, testGlance)
 }
 
-// A gate that is set, changed and dropped while the work goes on is obeyed by who runs already, and
-// Why names those that hold its places.
+// A gate that is set, changed and dropped while the work goes on is obeyed by running processes,
+// and Why names the instances that hold its places.
 func TestAGateIsObeyedAtOnce(t *testing.T) {
 	w := newWard(t)
 	ctx, admin := within(t), w.e.Admin()
@@ -133,7 +133,7 @@ func TestAGateIsObeyedAtOnce(t *testing.T) {
 	}
 	set(0)
 	kid := func() fsm.ID { return w.insert(children.New("x").Label("house", "red").Queue("other")) }
-	// The process knows of the gate once it has put somebody in line.
+	// The process knows of the gate once it has put an instance in line.
 	require.Eventually(t, func() bool {
 		w.insert(ticket.New("probe").Label("house", "blue"))
 		gates, err := admin.Gates(ctx)
@@ -217,7 +217,7 @@ func TestARateThatIsNotReachedIsLogged(t *testing.T) {
 	}
 }
 
-// What is set is listed as it was set, with its defaults, and setting it again changes nothing.
+// A gate is listed as it was set, with its defaults, and setting it again changes nothing.
 func TestGatesAreKeptAsTheyAre(t *testing.T) {
 	t.Parallel()
 	e, _ := client(t)

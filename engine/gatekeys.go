@@ -40,8 +40,8 @@ type GateKey struct {
 // of the gate's label is the name of the gate, a slash and the value, such as per-customer/acme;
 // the name alone closes the gate for all. A second CloseGate replaces the time of the first.
 //
-// Each process obeys with its next claim. Errors: ErrNotFound if there is no such gate; else as
-// those of SetGate.
+// Each process obeys with its next claim. Errors: ErrNotFound if there is no such gate; else as for
+// SetGate.
 func (a *Admin) CloseGate(ctx context.Context, key string, until time.Time, options ...VerbOption) (changed bool, err error) {
 	switch {
 	case until.IsZero():

@@ -10,7 +10,7 @@ import (
 
 // HealthHandler answers the probes of an orchestrator, as JSON:
 //
-//   - GET /live is 200 as long as the process answers at all, whatever becomes of the database: a
+//   - GET /live is 200 as long as the process answers at all, in any state of the database: a
 //     restart would not bring that back.
 //   - GET /ready is 200 where [Health.Ready], else 503, with the [Health] as the body. It asks the
 //     database at most once a second, however often it is called, and answers within

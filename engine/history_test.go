@@ -58,7 +58,7 @@ func ExampleEngine_StepEdges() {
 	// <nil>
 }
 
-// What goes wrong most comes first. Nothing has, at an order that waits.
+// The most frequent failure comes first. Nothing has, at an order that waits.
 func ExampleEngine_StepFailures() {
 	shop := openShop(func(c *engine.Config) { c.History = fsm.KeepTransitions })
 	defer shop.close()

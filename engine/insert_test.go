@@ -200,8 +200,8 @@ func TestInsertMiddlewareInOrder(t *testing.T) {
 	require.Equal(t, "a.b.q", i.Queue)
 }
 
-// What is inserted in a process runs there at once, though its queues poll once an hour: by a
-// nudge, and by the timer that a nudge sets.
+// An inserted instance runs in the process of its insert at once, though its queues poll once an
+// hour: by a nudge, and by the timer that a nudge sets.
 func TestInsertNudges(t *testing.T) {
 	t.Parallel()
 	e := working(t, pgtest.Pool(t, pgtest.Migrated(t)), rarely)
@@ -214,7 +214,7 @@ func TestInsertNudges(t *testing.T) {
 	}
 }
 
-// T92: whatever the search_path, and whatever lies in it.
+// T92: with any search_path, and any objects in it.
 func TestVerbsUnderAForeignSearchPath(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)

@@ -91,7 +91,7 @@ type cruelError struct{}
 func (cruelError) Error() string { return "cruel" }
 func (cruelError) Unwrap() error { panic("alarm") }
 
-// What fails in the function: nothing is written, and the handler is told.
+// Errors of the function: nothing is written, and the handler is told.
 func TestInTxThatFailsWritesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -275,7 +275,7 @@ func TestInTxAfterADeadlock(t *testing.T) {
 	require.Equal(t, 2, number(t, pool, `SELECT max(cents) FROM account`))
 }
 
-// A small pool, and steps that want another connection of it beside their transaction's: nobody
+// A small pool, and steps that want another connection of it beside their transaction's: no step
 // waits for ever.
 func TestInTxLeavesAConnection(t *testing.T) {
 	t.Parallel()
@@ -302,8 +302,8 @@ func TestInTxLeavesAConnection(t *testing.T) {
 	}
 }
 
-// While the function runs, the row is nobody's prisoner: signals reach it, and heartbeats extend
-// its lease.
+// While the function runs, the row is not locked: signals reach it, and heartbeats extend its
+// lease.
 func TestInTxHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	in, on := make(chan fsm.ID), make(chan struct{})

@@ -38,7 +38,7 @@ func idsOf(all []fsm.RawInstance) (ids []fsm.ID) {
 	return ids
 }
 
-// Whatever is there all the time is listed once, while others come, end and go.
+// Each instance that is there all the time is listed once, while others come, end and go.
 func TestListWhileInstancesComeAndGo(t *testing.T) {
 	t.Parallel()
 	e, pool := client(t)
@@ -277,7 +277,7 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// What can be listed can be operated on.
+// Each instance that can be listed can be operated on.
 func TestBulkByLabel(t *testing.T) {
 	t.Parallel()
 	e, pool := client(t)

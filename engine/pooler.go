@@ -78,8 +78,8 @@ type pooler struct {
 }
 
 // pooler asks one session for the process that serves it. Without a proxy that is the process which
-// was named when the connection began. A proxy that may exchange it names a process of its own
-// making, since it handles cancellations. Only then pooler takes a second look.
+// was named when the connection began. A proxy that may exchange it names a process that it made
+// up, since it handles cancellations. Only then pooler takes a second look.
 func (e *Engine) pooler(ctx context.Context, named bool) (pooler, error) {
 	conn, err := e.config.Pool.Acquire(ctx)
 	if err != nil {

@@ -68,8 +68,8 @@ func TestExamineReadsTheRowOnce(t *testing.T) {
 	require.Equal(t, list, engine.ErrorsIn(row))
 }
 
-// Relations has the ancestors, the first children of each round, and what is in the inbox, as far
-// as there is room.
+// Relations has the ancestors, the first children of each round, and the signals in the inbox, as
+// far as there is room.
 func TestRelations(t *testing.T) {
 	t.Parallel()
 	e, pool := client(t)

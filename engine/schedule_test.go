@@ -109,8 +109,8 @@ func TestASchedulesInstancesRun(t *testing.T) {
 	require.WithinDuration(t, time.Now(), page.Schedules[0].Last, 10*time.Second)
 }
 
-// A process that stands still while it fires holds its schedule. Others start beside it: at once
-// where they declare what is stored, and else they store what has changed as soon as they can.
+// A process that stands still while it fires holds its schedule. Others start beside it: at once if
+// they declare the stored schedules, and else they store the changed ones as soon as they can.
 func TestStartWhileSomebodyHoldsASchedule(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.Migrated(t))
@@ -199,7 +199,7 @@ func TestTenEnginesFireEachOccurrenceOnce(t *testing.T) {
 	}
 }
 
-// Pages follow one another by name, whatever is deleted meanwhile, and the last one says so.
+// Pages follow one another by name, also if some are deleted meanwhile, and the last one says so.
 func TestSchedulesInPages(t *testing.T) {
 	t.Parallel()
 	var declared []engine.Schedule

@@ -66,7 +66,7 @@ var hosts = map[string]func(t *testing.T, e *engine.Engine, pool *pgxpool.Pool, 
 	},
 }
 
-// entDrivers are drivers of ent over a pool, with what closes them.
+// entDrivers are drivers of ent over a pool, with functions that close them.
 var entDrivers = map[string]func(pool *pgxpool.Pool) (dialect.Driver, func()){
 	"ent over database/sql": func(pool *pgxpool.Pool) (dialect.Driver, func()) {
 		db := stdlib.OpenDBFromPool(pool)
@@ -108,7 +108,7 @@ func init() { //nolint:gochecknoinits // the table above is read by the one belo
 	}
 }
 
-// onEachHost runs a test in every kind of transaction, each on an engine of its own.
+// onEachHost runs a test in every kind of transaction, each on a separate engine.
 func onEachHost(t *testing.T, change func(*engine.Config), test func(t *testing.T, e *engine.Engine, pool *pgxpool.Pool, begin func(...sql.IsolationLevel) hostTx)) {
 	t.Helper()
 	t.Parallel()
@@ -399,7 +399,7 @@ func TestTxNudges(t *testing.T) {
 }
 
 // T86: a transaction held open delays the instances that it signalled and the keys that it
-// inserted, and nobody else.
+// inserted, and no others.
 func TestAnOpenTxDelaysItsTargetsOnly(t *testing.T) {
 	change := func(c *engine.Config) {
 		rarely(c)
@@ -442,7 +442,7 @@ func TestAnOpenTxDelaysItsTargetsOnly(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, fsm.StatusAwaitingSignal, i.Status)
 
-		// Whoever wants the same key waits, and then finds it taken.
+		// An insert of the same key waits, and then finds it taken.
 		found := make(chan engine.Inserted, 1)
 		go func() {
 			in, err := e.GetOrInsert(context.Background(), echoes.New("theirs").Key("mine"))

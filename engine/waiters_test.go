@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// table is what waiters look at.
+// table is the table at which waiters look.
 type table struct {
 	mu    sync.Mutex
 	ended []int64
@@ -118,7 +118,7 @@ func TestWaitersLookTogetherAndEverMoreRarely(t *testing.T) {
 	})
 }
 
-// Someone new is looked after soon, however long the others have been waiting; however many come,
+// A new waiter is looked after soon, however long the others have been waiting; however many come,
 // the statements stay few.
 func TestWaitersThatComeOneByOne(t *testing.T) {
 	t.Parallel()

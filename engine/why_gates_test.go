@@ -10,8 +10,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Why says of each gate that an instance has to pass what holds it back there: who has the places,
-// when the rate lets the next begin, until when it is closed.
+// Why says of each gate that an instance has to pass what holds it back there: which instances have
+// the places, when the rate lets the next begin, until when it is closed.
 func TestWhyAtGates(t *testing.T) {
 	t.Parallel()
 	e, pool := client(t)

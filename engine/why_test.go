@@ -161,7 +161,7 @@ func TestWhyItIsNotClaimed(t *testing.T) {
 	w.becomes(head, engine.CauseNoWorker)
 	require.Equal(t, []fsm.ID{head}, w.becomes(behind, engine.CauseNoWorker, engine.CauseKeyBehind)[1].IDs)
 
-	// A worker that is gone serves nobody.
+	// A worker that is gone serves no instance.
 	_, err = w.pool.Exec(t.Context(), `UPDATE gendurable.workers SET expires_at = now()`)
 	require.NoError(t, err)
 	w.becomes(w.insert(echoes.New("x")), engine.CauseNoWorker)
