@@ -15,8 +15,8 @@ type Copy struct {
 // CopyOf reads a copy.
 func CopyOf(i *Instance) Copy { return Copy{Machine: i.Machine, Visit: i.Visit, State: i.State} }
 
-// mayChange reports whether an edit that was decided from a copy applies: nobody executes the
-// instance or has its result, and it is as it was read.
+// mayChange reports whether an edit that was decided from a copy applies: no worker executes the
+// instance, and no reader has its result, and it is as it was read.
 func (i *Instance) mayChange(from Copy) bool {
 	return i.Status != Executing && i.Status != Done && CopyOf(i) == from
 }
@@ -36,9 +36,9 @@ func (w *World) Edit(id ID, from Copy, state string, newKeys bool) bool {
 }
 
 // Rewind makes an instance go on at another step, as progress to it would: it awaits nothing any
-// more, its round of children is over, and attempts count anew. The signals in its inbox stay. What
-// had failed runs again as after Redrive. A node is not rewound that has failed, or is at its first
-// visit.
+// more, its round of children is over, and attempts count anew. The signals in its inbox stay. A
+// failed instance runs again as after Redrive. A node is not rewound that has failed, or is at its
+// first visit.
 func (w *World) Rewind(id ID, from Copy, step, state string) bool {
 	i := w.Get(id)
 	failed := i.Status == Failed
@@ -69,9 +69,9 @@ func (w *World) Rewind(id ID, from Copy, step, state string) bool {
 // converted.
 const Unconverted = "cannot become version "
 
-// Migrate brings a live instance that nobody executes to another version of its machine. All but
+// Migrate brings a live instance that no worker executes to another version of its machine. All but
 // version, step and state stays: the visit, what it waits for, its pause, unless that is for a
-// state that could not be converted. What a stranger holds is left alone.
+// state that could not be converted. A held instance is left alone.
 func (w *World) Migrate(id ID, from, to Machine, step, state string) bool {
 	i := w.Get(id)
 	if i.Machine != from || i.Status.Terminal() || i.Status == Executing || w.held[id] {

@@ -51,8 +51,8 @@ func (w *World) claim(i *Instance, worker string, lease time.Duration) Claim {
 // Claimable lists the instances of a queue that may be claimed, most urgent first. An instance with
 // a partition key may be claimed only if nothing executes under that key, in any queue, and it is
 // the head of the key in this queue. The order within a key is a promise, so a head that this
-// worker does not know, or that a stranger holds, or that is to be skipped, holds its followers
-// back, and nobody else.
+// worker does not know, or that another session holds, or that is to be skipped, holds its
+// followers back, and no other row.
 func (w *World) Claimable(queue string, knows func(Machine) bool) []*Instance {
 	var out []*Instance
 	headed := map[string]bool{}
@@ -127,8 +127,8 @@ func (w *World) holdsLease(c *Claim) bool {
 	return i != nil && i.Status == Executing && i.Worker == c.Worker && i.Token == c.Token
 }
 
-// Beat extends the leases of claims, counted from now, and returns those that are not current. An
-// instance that a stranger holds is neither extended nor returned.
+// Beat extends the leases of claims, counted from now, and returns those that are not current. A
+// held instance is neither extended nor returned.
 func (w *World) Beat(claims []Claim, lease time.Duration) (lost []ID) {
 	for n := range claims {
 		switch {
@@ -142,7 +142,7 @@ func (w *World) Beat(claims []Claim, lease time.Duration) (lost []ID) {
 	return lost
 }
 
-// Locked lists the instances of claims that are current, and whose rows a stranger has locked.
+// Locked lists the instances of claims that are current, and whose rows another session has locked.
 func (w *World) Locked(claims []Claim) (ids []ID) {
 	for n := range claims {
 		if w.holdsLease(&claims[n]) && w.held[claims[n].ID] {
@@ -152,8 +152,8 @@ func (w *World) Locked(claims []Claim) (ids []ID) {
 	return ids
 }
 
-// Release gives claims back, with their instances as if they had not been claimed, but for what has
-// begun, and counts the claims that were current. It passes over what a stranger holds.
+// Release gives claims back, with their instances as if they had not been claimed, but for begun
+// steps, and counts the claims that were current. It passes over held instances.
 func (w *World) Release(claims []Claim) (released int) {
 	for n := range claims {
 		if w.holdsLease(&claims[n]) && !w.held[claims[n].ID] {
@@ -166,6 +166,6 @@ func (w *World) Release(claims []Claim) (released int) {
 	return released
 }
 
-// unclaim ends a claim, whatever happens to the instance. The token stays: it only grows.
-// A place for the whole run stays as well.
+// unclaim ends a claim, in any state of the instance. The token stays: it only grows. A place for
+// the whole run stays as well.
 func (i *Instance) unclaim() { i.Worker, i.Lease, i.Place, i.Seat = "", Never, "", false }

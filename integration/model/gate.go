@@ -38,7 +38,7 @@ type debt struct {
 	at   Moment
 }
 
-// SetGate stores a gate, or changes the one of its name. What executes keeps what it has.
+// SetGate stores a gate, or changes the one of its name. An executing instance keeps its place.
 func (w *World) SetGate(g Gate) {
 	w.DropGate(g.Name)
 	w.gates = append(w.gates, g)
@@ -62,7 +62,7 @@ func (g *Gate) concerns(i *Instance) bool {
 	return matches(g.Queue, i.Queue) && matches(g.Machine, i.Machine.Name) && matches(g.Step, i.Step) && (!g.Labelled || i.Label != "")
 }
 
-// key is what places and debts of an instance are of.
+// key owns the places and debts of an instance.
 func (g *Gate) key(i *Instance) string {
 	if g.Labelled {
 		return g.Name + "/" + i.Label
@@ -187,7 +187,7 @@ func (w *World) enter(i *Instance) {
 const forgetAfter = 10 * time.Minute
 
 // ForgetKeys deletes what keys owe that have paid it off and have not been used for a while, and
-// returns how many they are. Nobody can tell such a key from one that was never used.
+// returns how many they are. Such a key cannot be told from one that was never used.
 func (w *World) ForgetKeys() (forgotten int) {
 	for key, d := range w.debts {
 		if w.Now-d.at > Moment(forgetAfter) && w.owes(key, w.rateOf(key)) == 0 {
@@ -213,8 +213,8 @@ func (w *World) rateOf(key string) Rate {
 	return Rate{}
 }
 
-// Line returns the key of the gate in whose line an instance belongs if it has to wait, or "": that
-// of its run's gate comes first.
+// Line returns the key of the gate in whose line an instance belongs if it has to wait, or "": the
+// key of its run's gate comes first.
 func (w *World) Line(i *Instance) string {
 	run, _, other := w.passes(i)
 	switch {

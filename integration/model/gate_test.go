@@ -14,8 +14,8 @@ import (
 const seats = "seats"
 
 // setGates stores a gate of some kind, changes the one that there is, or drops one. Beside a gate
-// for whole runs there is only that of a queue: the model does not know the lines, and who has a
-// place for its run may wait for another at the next gate.
+// for whole runs there is only the gate of a queue: the model does not know the lines, and an
+// instance that has a place for its run may wait for another at the next gate.
 func (h *history) setGates() bool {
 	if !h.gated {
 		return false
@@ -80,8 +80,8 @@ func (p *pair) setGate(g model.Gate) {
 	p.model.SetGate(g)
 }
 
-// refile goes through all lines, as every process does when gates have come to concern others.
-// Nobody stands in the line of a gate then that is not his, but who is held by a stranger.
+// refile goes through all lines, as every process does when gates have come to concern others. No
+// instance stands in the line of another gate then, unless it is held.
 func (p *pair) refile(page int) {
 	p.logf("refile(%d)", page)
 	ctx, cancel := p.context()
@@ -115,7 +115,7 @@ func (p *pair) dropGate(name string) {
 	p.model.DropGate(name)
 }
 
-// A key that nobody uses is forgotten when it has paid off what it owes, and not before.
+// A key that is not used is forgotten when it has paid off what it owes, and not before.
 func TestKeysThatOweAreNotForgotten(t *testing.T) {
 	p := newHistory(t)
 	p.gated = true

@@ -63,7 +63,7 @@ func (i *Instance) Unmarked(o *Outcome) bool {
 	return o.Unbegun && i.Node != "" && i.Visit == 0 && !i.Begun
 }
 
-// hasBegun reports whether a node has begun: it goes on, whatever is restarted before it.
+// hasBegun reports whether a node has begun: it goes on, also if nodes before it are restarted.
 func (i *Instance) hasBegun() bool { return i.Attempt > 0 || i.Crashes > 0 || i.Begun }
 
 // waitsForNodes reports whether an instance is a node that waits for others.
@@ -71,7 +71,7 @@ func (i *Instance) waitsForNodes() bool {
 	return i != nil && i.Node != "" && i.Status == AwaitingChildren && i.Visit == 0
 }
 
-// HeldBehind reports whether a stranger holds a node that waits for this one, so that this one
+// HeldBehind reports whether another session holds a node that waits for this one, so that this one
 // cannot end.
 func (w *World) HeldBehind(id ID) bool {
 	return slices.ContainsFunc(w.edges, func(e Edge) bool {
@@ -125,8 +125,8 @@ func (w *World) settle(ended ...*Instance) {
 	w.settleEdges(edges)
 }
 
-// settleEdges counts edges of what has ended. A node that waits goes on when it has none left, or
-// one is not met. Then it is to be skipped, and nobody claims it.
+// settleEdges counts edges of ended nodes. A node that waits goes on when it has none left, or one
+// is not met. Then it is to be skipped, and no worker claims it.
 func (w *World) settleEdges(edges []Edge) {
 	var counted, unmet []*Instance
 	quorate := map[*Instance]bool{}
@@ -173,7 +173,7 @@ func (w *World) Skippable() (nodes []*Instance) {
 	return w.Instances(func(i *Instance) bool { return i.toSkip() && !i.Paused && !w.stuck(i, true) })
 }
 
-// SkipsDue reports whether any node is to be skipped, also one that a stranger keeps from it.
+// SkipsDue reports whether any node is to be skipped, also one that is held.
 func (w *World) SkipsDue() bool {
 	return w.first(func(i *Instance) bool { return i.toSkip() && !i.Paused }) != nil
 }

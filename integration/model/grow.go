@@ -5,8 +5,8 @@ import "slices"
 // Additions are nodes that a node adds to its graph when it ends.
 type Additions struct {
 	Specs []Spec
-	// Graph has the names of the specs, then those of nodes that are there. A spec whose name a node
-	// has adds nothing, and what it was to wait for does not count.
+	// Graph has the names of the specs, then the names of existing nodes. A spec whose name a node has
+	// adds nothing, and what it was to wait for does not count.
 	Graph Graph
 }
 
@@ -92,7 +92,7 @@ func (w *World) node(c *Claim, name string) *Instance {
 }
 
 // grow adds the nodes of an outcome to its graph. The root waits for them, too, if it waits. Edges
-// of what has ended are settled at once.
+// of ended nodes are settled at once.
 func (w *World) grow(_ *Instance, e *Entry) {
 	a := e.Outcome.Add
 	if a == nil {

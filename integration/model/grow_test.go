@@ -32,7 +32,7 @@ func (p *pair) refusesAdditions(d *decision, e *model.Entry, err error) bool {
 }
 
 // adds ends a node that adds others to its graph: behind nodes of any kind, and before some, which
-// may have begun, or wait for what is to be added.
+// may have begun, or wait for the added nodes.
 func (h *history) adds(c *claim) model.Outcome {
 	a := &model.Additions{}
 	place := func(name string) int {

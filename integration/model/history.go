@@ -79,7 +79,7 @@ func (w *World) operated(i *Instance, verb string) {
 }
 
 // unread keeps how many signals of each name go with the inbox of an instance that is done, though
-// nobody has consumed them. This execution has consumed those that it was given.
+// no step has consumed them. This execution has consumed those that it was given.
 func (w *World) unread(i *Instance, c *Claim) {
 	if !w.Recorded(i.Machine) {
 		return

@@ -42,8 +42,8 @@ const historySQL = `SELECT h.at, h.instance, coalesce(h.visit, 0), coalesce(h.at
   coalesce(h.worker::text, ''), coalesce(h.failure, ''), coalesce(h.error, '')
 FROM gendurable.history h WHERE h.subject IS NULL AND h.kind NOT IN ('admin.edit', 'admin.rewind', 'admin.migrate')`
 
-// compareHistory compares the table of the history with the model's. What edits, rewinds and
-// migrations leave there is another test's.
+// compareHistory compares the table of the history with the model's. Another test compares the
+// entries of edits, rewinds and migrations.
 func (p *pair) compareHistory() {
 	ctx, cancel := p.context()
 	defer cancel()

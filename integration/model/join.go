@@ -10,7 +10,7 @@ type Policy struct {
 	Stream     int  // of a stream, with Ends: how many ends a visit is shown at most; 0: it is no stream
 }
 
-// Join is the policy of a round, and what has been counted for it.
+// Join is the policy of a round, and the counts for it.
 type Join struct {
 	Policy
 
@@ -18,10 +18,10 @@ type Join struct {
 	Size, Done, Failed int
 }
 
-// adopt notes the policy of a new round. A round without one, or without children, leaves that of
-// an earlier round behind, which counts for that one only.
+// adopt notes the policy of a new round. A round without one, or without children, leaves the
+// policy of an earlier round behind, which counts for that one only.
 //
-// A graph has an empty one at least, and is noted; those of which no node lives are not any more.
+// A graph has an empty one at least, and is noted; graphs without live nodes are not any more.
 func (w *World) adopt(i *Instance, o *Outcome) {
 	if o.Policy == nil && o.Graph == nil || len(o.Children) == 0 {
 		return
@@ -45,10 +45,10 @@ func (w *World) adopt(i *Instance, o *Outcome) {
 	}
 }
 
-// rejoin makes an instance wait for the children of its newest round that have not ended, under a
-// policy of its own. Ends since it was woken count for that policy: these histories have no steps
-// that look at the children. A child counts as it first ended, though it has been retried since:
-// then it had failed.
+// rejoin makes an instance wait for the children of its newest round that have not ended, under its
+// own policy. Ends since it was woken count for that policy: these histories have no steps that
+// look at the children. A child counts as it first ended, though it has been retried since: then it
+// had failed.
 func (w *World) rejoin(i *Instance, e *Entry) {
 	o := &e.Outcome
 	if o.Kind != Rejoin {
@@ -116,7 +116,7 @@ func (i *Instance) opens() bool {
 }
 
 // join counts children that have ended at once at their parents' barriers, each once in its life,
-// and only at the barrier of its own round. Then it wakes the parents that need not wait any more.
+// and only at the barrier of its round. Then it wakes the parents that need not wait any more.
 func (w *World) join(ended ...*Instance) {
 	w.number(ended)
 	var parents []*Instance
@@ -168,7 +168,7 @@ func (w *World) RestDue() bool {
 	return w.first(func(i *Instance) bool { return len(i.due()) > 0 }) != nil
 }
 
-// dueRounds returns the due rounds of all instances that nobody holds.
+// dueRounds returns the due rounds of all instances that are not held.
 func (w *World) dueRounds() map[ID][]int64 {
 	rounds := map[ID][]int64{}
 	for _, i := range w.instances {

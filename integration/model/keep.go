@@ -61,8 +61,8 @@ func (w *World) Keep(key, name, payload, dedupKey string, lasts time.Duration, i
 // Kept returns all signals that are kept, in the order in which they came.
 func (w *World) Kept() []Kept { return slices.Clone(w.kept) }
 
-// HandOver gives kept signals to the live instances that occupy their keys, except to those that a
-// stranger holds, and returns those that it woke.
+// HandOver gives kept signals to the live instances that occupy their keys, except to held ones,
+// and returns those that it woke.
 func (w *World) HandOver() (woken []ID) {
 	var keys []string
 	for _, k := range w.kept {
@@ -102,8 +102,8 @@ func (w *World) take(keys []string) (woken []ID) {
 	return woken
 }
 
-// ExpireKept deletes the signals that nobody took in time: no live instance that occupies their key
-// was inserted before they expired.
+// ExpireKept deletes the signals that no instance took in time: no live instance that occupies
+// their key was inserted before they expired.
 func (w *World) ExpireKept() (expired int) {
 	before := len(w.kept)
 	w.kept = slices.DeleteFunc(w.kept, func(k Kept) bool {

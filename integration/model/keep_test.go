@@ -71,7 +71,7 @@ func (p *pair) compareKept() {
 	}
 }
 
-// keeps sends a signal to a key that mostly nobody has.
+// keeps sends a signal to a key that is mostly free.
 func (h *history) keeps() bool {
 	key := one(h, keys[2:], "key")
 	if i := h.model.Occupant(key); i != nil && (h.model.Held(i.ID) || !h.rarely("though somebody has it")) {
@@ -94,9 +94,9 @@ func (p *pair) insertUnknowing(s model.Spec) {
 	p.met(want.ID, got[0].ID)
 }
 
-// meets keeps a signal for a key that nobody has. An insert by a process that does not know of it
-// takes the key, and the instance parks on that signal, alone or beside children. Then it is handed
-// over. Or a child takes the key, and the signal with it.
+// meets keeps a signal for a free key. An insert by a process that does not know of it takes the
+// key, and the instance parks on that signal, alone or beside children. Then it is handed over. Or
+// a child takes the key, and the signal with it.
 func (h *history) meets() bool {
 	s := h.spec()
 	s.Key, s.Scope, s.Delay, s.At, s.PartitionKey, s.Label = one(h, keys[2:], "key"), model.ScopeLive, 0, model.Never, "", ""
@@ -160,7 +160,7 @@ var keepMutants = []mutant{
 	{"no expiry beside a late occupant", "sweep_kept.go", "AND g.inserted_at < x.expires_at OFFSET 0", "OFFSET 0"},
 }
 
-// What has expired is no duplicate and fills nothing, though it has not been swept yet.
+// An expired signal is no duplicate and fills nothing, though it has not been swept yet.
 func TestExpiredKeptSignals(t *testing.T) {
 	p := newHistory(t)
 	for n := range inboxCap {

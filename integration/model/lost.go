@@ -48,8 +48,8 @@ func (w *World) Landed(worker string, token int64) {
 	w.forget(func(l Lost) bool { return l.Worker == worker && l.Token == token })
 }
 
-// Forget forgets the lost claims of workers that are gone, and those of a worker itself that are
-// not in flight there: it never had them.
+// Forget forgets the lost claims of workers that are gone, and a worker's lost claims that are not
+// in flight there: it never had them.
 func (w *World) Forget(worker string, flying []int64, lives func(worker string) bool) {
 	w.forget(func(l Lost) bool {
 		if l.Worker == worker {

@@ -58,7 +58,7 @@ func (p *pair) realToken(of int64) int64 {
 }
 
 // forget sweeps the keys for a worker that has these claims in flight. The clock of the histories
-// is years ahead of that of the notes, so none is too new.
+// is years ahead of the clock of the notes, so none is too new.
 func (p *pair) forget(worker string, flying []claim) {
 	p.logf("forget(%s, %d in flight)", worker, len(flying))
 	own := &store.InFlight{Worker: worker, Tokens: []int64{}, Lease: time.Minute}

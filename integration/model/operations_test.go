@@ -62,8 +62,8 @@ const (
 )
 
 // claim claims like a scheduler, until the limit is reached or no more rows come: it repeats a
-// claim that has moved rows out of the way, or has met rows that a stranger blocks. With a wide
-// look, which sees the whole queue, the order must be that of the model. Otherwise each claim must
+// claim that has moved rows out of the way, or has met rows that another session blocks. With a
+// wide look, which sees the whole queue, the order must be the model's. Otherwise each claim must
 // be one that the model allows. In any case no row may be missing in the end.
 func (p *pair) claim(w *worker, queue string, limit int, as look) []claim {
 	if p.gated {
@@ -231,8 +231,8 @@ type decision struct {
 }
 
 // commit commits outcomes of one worker's claims in one batch, and returns the claims that go on:
-// those that were kept, and those whose outcomes were left out since a stranger holds a row. All
-// others that were not applied must have been stale.
+// those that were kept, and the claims whose outcomes were left out since another session holds a
+// row. All others that were not applied must have been stale.
 func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 	entries, batch := make([]store.Entry, len(decisions)), make([]model.Entry, len(decisions))
 	var parents []int64
@@ -306,13 +306,14 @@ func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 	return on
 }
 
-// stuck reports whether an outcome cannot be applied now, since a stranger holds a row that it
+// stuck reports whether an outcome cannot be applied now, since another session holds a row that it
 // needs.
 func (p *pair) stuck(d *decision) bool {
 	return p.rowsHeld(d) || d.ends() && p.model.HeldBehind(d.ID)
 }
 
-// rowsHeld reports whether a stranger holds the row of an outcome, or the parent's that it joins.
+// rowsHeld reports whether another session holds the row of an outcome, or the parent's that it
+// joins.
 func (p *pair) rowsHeld(d *decision) bool {
 	return p.model.Held(d.ID) || d.ends() && d.Parent != 0 && p.model.Held(d.Parent)
 }
@@ -454,7 +455,7 @@ func (p *pair) release(w *worker, claims ...claim) {
 	require.Equal(p, p.model.Release(models), got.Claims, "claims released")
 }
 
-// requireLocked expects that claims stay which hold, and whose rows a stranger has locked.
+// requireLocked expects that claims stay which hold, and whose rows another session has locked.
 func (p *pair) requireLocked(claims []model.Claim, got store.Released) {
 	var want []int64
 	for _, id := range p.model.Locked(claims) {
@@ -466,9 +467,9 @@ func (p *pair) requireLocked(claims []model.Claim, got store.Released) {
 // crashLimits are the crash limits of the machines; 0 is unlimited.
 var crashLimits = map[model.Machine]int{machines[0]: 1, machines[1]: 3, machines[2]: 0}
 
-// reap sweeps expired leases, at most that many at a time, by a worker that knows the limits of its
-// own machines only. Like the worker's own sweep, and the sweeps below, it goes on while it finds
-// as many as it looks for.
+// reap sweeps expired leases, at most that many at a time, by a worker that knows only the limits
+// of its machines. Like the worker's own sweep, and the sweeps below, it goes on while it finds as
+// many as it looks for.
 func (p *pair) reap(w *worker, most int) {
 	p.logf("reap(%s, %d)", w.name, most)
 	ctx, cancel := p.context()
@@ -513,8 +514,8 @@ func (p *pair) timeOut(most int) {
 	require.Equal(p, p.model.TimeOut(), woken, "awaits timed out")
 }
 
-// expire fails the instances that are over their deadline, the oldest first. Which of those of one
-// deadline a page has is the engine's to choose, and makes a difference, as for cancelRest.
+// expire fails the instances that are over their deadline, the oldest first. Which instances with
+// equal deadlines a page has is the engine's to choose, and makes a difference, as for cancelRest.
 func (p *pair) expire(most int) {
 	p.logf("expire(%d)", most)
 	ctx, cancel := p.context()

@@ -64,9 +64,9 @@ func (w *World) cancel(i *Instance) bool {
 	return true
 }
 
-// CancelFamily cancels an instance and all its live descendants, including those of ended ones,
-// children before their parents, so that the parents have had their joins. It returns the ids of
-// those it ended, ascending.
+// CancelFamily cancels an instance and all its live descendants, including the descendants of ended
+// ones, children before their parents, so that the parents have had their joins. It returns the ids
+// of those it ended, ascending.
 func (w *World) CancelFamily(id ID) (ended []ID) {
 	member := map[ID]bool{id: true}
 	for _, i := range w.instances { // children come after their parents

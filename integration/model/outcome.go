@@ -51,10 +51,10 @@ type Entry struct {
 }
 
 // Commit applies a batch of outcomes and reports which were applied. An outcome whose claim is not
-// current is stale: it changes nothing at all, no inbox, no barrier, no children. An instance that
-// a stranger holds is left out, and so is the end of a child whose parent is held, and of a node
-// for which a held one waits. Their claims stay. An outcome that adds to a graph which is over is
-// stale, too, and its node is cancelled.
+// current is stale: it changes nothing at all, no inbox, no barrier, no children. A held instance
+// is left out, and so is the end of a child whose parent is held, and of a node for which a held
+// one waits. Their claims stay. An outcome that adds to a graph which is over is stale, too, and
+// its node is cancelled.
 //
 // The outcomes of a batch are simultaneous. First each changes its own instance, in order of id,
 // and then their consequences follow.

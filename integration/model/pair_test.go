@@ -92,16 +92,16 @@ func newWorld(t *testing.T) *world {
 }
 
 // pair is one history: the model and the real store, to which the same things happen, with maps
-// from the identities of the one to those of the other. Each of its verbs does one operation to
-// both and compares their answers.
+// from the identities of the one to the identities of the other. Each of its verbs does one
+// operation to both and compares their answers.
 type pair struct {
 	require.TestingT
 	*world
 	model model.World
 
 	// unknowing is of a process that does not know of kept signals. Each history has its own: one of
-	// the history before would know the gates of that for some seconds, and put rows in line at gates
-	// that are gone, while nobody claims from lines in a history without gates.
+	// the history before would know its gates for some seconds, and put rows in line at gates that are
+	// gone, while no worker claims from lines in a history without gates.
 	unknowing *store.Store
 
 	ids     map[model.ID]int64 // in the database

@@ -318,7 +318,7 @@ func (h *history) decide(a *actor, claims []claim) {
 }
 
 // transacts commits one outcome in its step's own transaction. It does not begin if it would have
-// to wait for a stranger.
+// to wait for another session.
 func (h *history) transacts() bool {
 	a := h.busy()
 	if a == nil {
@@ -361,7 +361,7 @@ func (h *history) arrives() bool {
 	return true
 }
 
-// holds makes a stranger hold some instances, or release them.
+// holds makes another session hold some instances, or release them.
 func (h *history) holds() bool {
 	if h.held() && !h.rarely("more") {
 		h.letGo()
@@ -427,8 +427,8 @@ func (h *history) beats() bool {
 	return true
 }
 
-// takeLocked takes claims of a worker to be given back. The worker keeps those whose rows a
-// stranger has locked: nothing becomes of them.
+// takeLocked takes claims of a worker to be given back. The worker keeps the claims whose rows
+// another session has locked: nothing becomes of them.
 func (h *history) takeLocked(a *actor) []claim {
 	taken := h.take(a)
 	for _, c := range taken {
@@ -535,7 +535,8 @@ func (h *history) reads() bool {
 	return true
 }
 
-// free reports whether an operator can change an instance at once, without waiting for a stranger.
+// free reports whether an operator can change an instance at once, without waiting for another
+// session.
 func (h *history) free(i *model.Instance) bool {
 	return !h.model.Held(i.ID) && (i.Parent == 0 || !h.model.Held(i.Parent)) && !h.model.HeldBehind(i.ID)
 }

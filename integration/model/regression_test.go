@@ -68,7 +68,7 @@ func (p *pair) claimOne(w *worker, want model.ID) claim {
 
 func (p *pair) commitOne(c claim, o model.Outcome) { p.commit(false, decision{claim: c, outcome: o}) }
 
-// The newest twenty errors of an instance stay, whatever happens to it meanwhile.
+// The newest twenty errors of an instance stay, through all that happens to it meanwhile.
 func TestErrorsOfManyAttempts(t *testing.T) {
 	p := newHistory(t)
 	spec := plain("0")
@@ -133,8 +133,8 @@ func TestRedrivenChildIsCountedOnce(t *testing.T) {
 	require.Equal(t, model.AwaitingChildren, p.model.Get(parent).Status)
 }
 
-// What has failed runs again, and counts as failed no more. A node behind it that has asked to run
-// again goes on; one that gave way waits again.
+// A failed instance runs again, and counts as failed no more. A node behind it that has asked to
+// run again goes on; one that gave way waits again.
 func TestARestartBesideWhatHasBegun(t *testing.T) {
 	for name, unbegun := range map[string]bool{"asked to run again": false, "gave way": true} {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestChildrenDoNotWaitBehindThoseOfALateParent(t *testing.T) {
 	p.claimOne(&everyone, ids[1]+1)
 }
 
-// A consumed signal is still recognised as a duplicate, but wakes nobody (T5): neither by its
+// A consumed signal is still recognised as a duplicate, but wakes no instance (T5): neither by its
 // redelivery nor when an instance parks for its name.
 func TestTombstoneWakesNobody(t *testing.T) {
 	p := newHistory(t)
@@ -227,7 +227,7 @@ func TestLateOutcomeConsumesNothing(t *testing.T) {
 }
 
 // An instance collects a set by parking towards the same step. A signal that it has already
-// received wakes nobody, each new signal does, and a claim brings all of them (T2).
+// received does not wake it, each new signal does, and a claim brings all of them (T2).
 func TestCollectingASet(t *testing.T) {
 	p := newHistory(t)
 	id := p.insert(plain("1"))[0]
@@ -310,8 +310,8 @@ func TestOldestTombstonesGoFirst(t *testing.T) {
 	require.Len(t, p.model.Inbox(id), 1)
 }
 
-// If a stranger holds the head of a key, the key's rows can neither be claimed nor moved behind it.
-// As many of them as a claim looks at once kept it from all others.
+// If another session holds the head of a key, the key's rows can neither be claimed nor moved
+// behind it. As many of them as a claim looks at once kept it from all others.
 func TestAHeldHeadHoldsUpItsKeyOnly(t *testing.T) {
 	p := newHistory(t)
 	first, second := plain("1"), plain("2")
@@ -343,8 +343,8 @@ func TestAHeldHolderOfAKeyHoldsUpItsKeyOnly(t *testing.T) {
 	p.claimOne(&everyone, behind)
 }
 
-// Children of a parent that a stranger holds cannot end. Sweeps that look at a few rows at a time
-// found the same children again and again, and never the rows after them.
+// Children of a parent that another session holds cannot end. Sweeps that look at a few rows at a
+// time found the same children again and again, and never the rows after them.
 func TestAHeldParentsChildrenHoldUpNoDeadline(t *testing.T) {
 	p := newHistory(t)
 	mortal := plain("2")
@@ -380,7 +380,7 @@ func TestAHeldParentsChildrenHoldUpNoReaper(t *testing.T) {
 	p.reap(&everyone, 2)
 }
 
-// The answer to a commit is lost, and a stranger holds the row of one of its outcomes.
+// The answer to a commit is lost, and another session holds the row of one of its outcomes.
 func TestAnOutcomeIsLeftOutAndGoesOn(t *testing.T) {
 	p := newHistory(t)
 	held, free := p.insert(plain("1"))[0], p.insert(plain("2"))[0]

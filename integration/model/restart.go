@@ -2,11 +2,11 @@ package model
 
 import "slices"
 
-// Restart runs again what has failed beneath an instance that waits for it, or has failed; or a
-// failed instance and what was skipped for it alone, if its parent waits for it. Parents wait for
-// what runs again. Restart returns the instances that run again or wait anew, and the one asked
-// for, ascending; nil if it changes nothing. taken reports that one of them would find its key with
-// another: then nothing runs again.
+// Restart runs the failed instances beneath an instance again that waits for it, or has failed; or
+// a failed instance and the nodes that were skipped for it alone, if its parent waits for it.
+// Parents wait for the instances that run again. Restart returns the instances that run again or
+// wait anew, and the one asked for, ascending; nil if it changes nothing. taken reports that one of
+// them would find its key with another: then nothing runs again.
 func (w *World) Restart(id ID) (changed []ID, taken bool) {
 	i := w.Get(id)
 	r := &restart{w: w}
@@ -118,8 +118,8 @@ func (e Edge) met(origin *Instance) bool {
 	return e.Needs == NeedsEnd || (e.Needs == NeedsFailed) == (origin.Status == Failed)
 }
 
-// again plans which of the children of a round run again: the seeds, and what was skipped for
-// these. What waits behind them waits for them again.
+// again plans which of the children of a round run again: the seeds, and the nodes that were
+// skipped for these. Nodes that wait behind them wait for them again.
 func (r *restart) again(children []*Instance, seed func(*Instance) bool) (set []*Instance) {
 	runs := map[*Instance]bool{}
 	for _, k := range children {
@@ -318,8 +318,8 @@ func (w *World) runAgain(i *Instance, of *round) {
 	}
 }
 
-// reset makes an instance live again, and ends a claim that it has. What had not ended keeps its
-// pause, its deadline, and its place in the queue while it waits.
+// reset makes an instance live again, and ends a claim that it has. An instance that had not ended
+// keeps its pause, its deadline, and its place in the queue while it waits.
 func (w *World) reset(i *Instance, waits bool) {
 	lived := !i.Status.Terminal()
 	i.unclaim()

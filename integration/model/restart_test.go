@@ -35,7 +35,7 @@ func (p *pair) restart(id model.ID) {
 	p.logf("  restarted %v", want)
 }
 
-// restarts restarts what a Restart is meant for, or anything. It would wait for a stranger.
+// restarts restarts what a Restart is meant for, or anything. It would wait for another session.
 func (h *history) restarts() bool {
 	if h.held() {
 		return false
@@ -65,7 +65,7 @@ func skip() model.Outcome {
 }
 
 // TestGraphs runs short histories of little but one graph, of which the others have few: nodes end,
-// some of them after children of their own, and what has failed is restarted.
+// some of them after children, and failed ones are restarted.
 func TestGraphs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

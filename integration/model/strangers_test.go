@@ -14,7 +14,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// hold makes a stranger lock rows, and keep them until letGo.
+// hold makes another session lock rows, and keep them until letGo.
 func (p *pair) hold(ids ...model.ID) {
 	p.logf("hold(%d)", ids)
 	rows := make([]int64, len(ids))
@@ -32,8 +32,8 @@ func (p *pair) hold(ids ...model.ID) {
 	require.NoError(p, err)
 }
 
-// letGo ends the stranger's transaction. Then it promotes the keys that were missed because of it,
-// as a worker does from memory.
+// letGo ends the other session's transaction. Then it promotes the keys that were missed because of
+// it, as a worker does from memory.
 func (p *pair) letGo() {
 	p.logf("letGo()")
 	p.model.LetGo()
@@ -63,7 +63,7 @@ func (p *pair) rollBack() {
 	require.NoError(p, err)
 }
 
-// miss notes keys whose head could not be promoted, since a stranger holds it.
+// miss notes keys whose head could not be promoted, since another session holds it.
 func (p *pair) miss(keys []string) {
 	for _, key := range keys {
 		require.NotEmpty(p, p.model.Instances(func(i *model.Instance) bool { return i.PartitionKey == key && p.model.Held(i.ID) }),
@@ -97,7 +97,7 @@ func (p *pair) arrive(spec model.Spec, name, payload, dedupKey string) {
 }
 
 // stray makes a worker claim without an answer, and then find out which claims it holds. It gives
-// back those of which nobody there knows.
+// back the claims that the worker does not know.
 func (p *pair) stray(w *worker, queue string, known []claim) {
 	p.claim(w, queue, 2, narrow)
 	p.logf("stray(%s, %q)", w.name, queue)
@@ -146,7 +146,7 @@ func (p *pair) declare() {
 		'{"machine": "a", "version": 1, "step": "first", "queue": "mail", "state": {}}', '@every 10s', $2)`, pulse, at(p.pulse))
 }
 
-// fire fires at most three due occurrences, each under a key of its own.
+// fire fires at most three due occurrences, each under a separate key.
 func (p *pair) fire() {
 	p.logf("fire()")
 	var specs []model.Spec

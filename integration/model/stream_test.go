@@ -18,8 +18,8 @@ func (h *history) stream(o *model.Outcome) {
 }
 
 // portion compares what a stream shows the visit of a claim, as before its step. It reports false
-// if the visit joins a whole round. It does not look while a stranger holds a row that it would
-// lock.
+// if the visit joins a whole round. It does not look while another session holds a row that it
+// would lock.
 func (p *pair) portion(c *claim) bool {
 	i := p.model.Get(c.ID)
 	if i == nil {

@@ -10,8 +10,8 @@ import (
 // Reap ends the claims whose lease has expired, which counts as a crash. The instance runs again as
 // another attempt, unless that would exceed the crash limit of its machine. limit returns 0 if
 // there is none, or the reaper does not know it. Those over the limit end in pages, which are the
-// engine's to choose: a parent may wake for those of one page, and does not count those of the next
-// then. Whoever is on none of them ends last.
+// engine's to choose: a parent may wake for one page, and does not count the next then. An instance
+// on none of them ends last.
 func (w *World) Reap(limit func(Machine) int, pages [][]ID) (released int, failed []ID) {
 	ended := make([][]*Instance, len(pages)+1)
 	for _, i := range w.instances {

@@ -53,7 +53,7 @@ func (h *history) wakes() bool {
 	return true
 }
 
-// wakeable chooses an address that no stranger holds, and a signal which it mostly awaits.
+// wakeable chooses an address that no other session holds, and a signal which it mostly awaits.
 func (h *history) wakeable() (to model.Address, name string, ok bool) {
 	to, name = h.address(), one(h, names, "name")
 	i := h.model.Find(to)

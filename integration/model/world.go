@@ -1,8 +1,8 @@
-// Package model is the engine's specification as a program: what instances and signals are, and
-// what each operation does to them, in memory, one operation at a time. It contains no database, no
-// SQL and no package of the engine, only rules, and states a rule's reason or subtlety where it has
-// one. Its tests drive it and the real store through the same random histories and compare
-// everything that can be seen.
+// Package model is the engine's specification as a program: it says what instances and signals are,
+// and what each operation does to them, in memory, one operation at a time. It contains no
+// database, no SQL and no package of the engine, only rules, and states a rule's reason or subtlety
+// if it has one. Its tests drive it and the real store through the same random histories and
+// compare everything that can be seen.
 //
 // It leaves out what one operation at a time cannot show: locks, interleavings, lost answers. Other
 // suites cover those.
@@ -95,8 +95,8 @@ type Spec struct {
 	Label        string        // the value of its label; "": it has none
 }
 
-// Instance is one instance. The zero values of its columns, except the times, are those of a new
-// one.
+// Instance is one instance. The zero values of its columns, except the times, are the values of a
+// new one.
 type Instance struct {
 	ID           ID
 	UID          int
