@@ -198,7 +198,7 @@ func (s *citusSoak) failOver() {
 
 // recordSQL makes a table of a node's own, and the function of a trigger that writes each change of
 // an instance to it. Changes of a row are numbered under the row's lock; the epoch, which grows
-// with each move, leads the number, since each node has a sequence of its own.
+// with each move, leads the number, since each node has a separate sequence.
 const recordSQL = `CREATE SCHEMA soak; CREATE SEQUENCE soak.seq;
 CREATE TABLE soak.change (seq bigint, op text, id bigint, key text, was text, is_ text, old_token bigint, token bigint, old_visit bigint, visit bigint, crashes int);
 CREATE FUNCTION soak.record() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -34,7 +34,7 @@ func newDistributed(t *testing.T) distributed {
 	return distributed{d, pgtest.Pool(t, d.Nodes[0])}
 }
 
-// follow returns a pool that leads to whoever owns the schema.
+// follow returns a pool that leads to the owner of the schema.
 func (d distributed) follow(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	return pgtest.Pool(t, d.Nodes[d.Owner], func(c *pgxpool.Config) { citus.Follow(c, d.meta, "gendurable") })
@@ -297,7 +297,7 @@ func TestAFailoverOnCitusLosesNothing(t *testing.T) {
 
 // TestCitusKeepsStrangersFromAMovedSchema shows what the entrance is for. A transaction that has
 // entered makes the move wait for it, what it has written goes with the schema, and after the move
-// nobody enters at the old owner.
+// no transaction enters at the old owner.
 func TestCitusKeepsStrangersFromAMovedSchema(t *testing.T) {
 	t.Parallel()
 	d := newDistributed(t)

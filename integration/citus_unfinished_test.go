@@ -38,7 +38,7 @@ FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = curre
 }
 
 // unfinished says what there is to know about instances that do not end: their rows and all that
-// may keep them from ending, at the owner, and who is busy on each node.
+// may keep them from ending, at the owner, and the busy sessions of each node.
 func (w *orders) unfinished() string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), 20*time.Second)
 	defer cancel()

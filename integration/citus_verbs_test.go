@@ -69,8 +69,8 @@ func TestAClientOnCitusThatWasNotStarted(t *testing.T) {
 	}
 }
 
-// TestAHostsTransactionOnCitus enters at the owner. On another node it says where it is, and
-// nothing is drawn there.
+// TestAHostsTransactionOnCitus enters at the owner. On another node it names the owner, and nothing
+// is drawn there.
 func TestAHostsTransactionOnCitus(t *testing.T) {
 	t.Parallel()
 	d := newDistributed(t)
@@ -137,7 +137,7 @@ func TestSQLFunctionsOnCitus(t *testing.T) {
 }
 
 // TestAnEngineOnCitusDoesWhatElseThereIs uses gates, kept signals, schedules, children, steps with
-// a transaction of their own, and the history, whose days the coordinator makes.
+// their own transactions, and the history, whose days the coordinator makes.
 func TestAnEngineOnCitusDoesWhatElseThereIs(t *testing.T) {
 	t.Parallel()
 	d := newDistributed(t)

@@ -180,7 +180,7 @@ func TestAnInsertWhoseCommitIsCutOff(t *testing.T) {
 					require.Equal(t, 1, rows)
 					return
 				}
-				// Without a key nobody could tell whether a repetition would insert a second instance, so the
+				// Without a key it cannot be told whether a repetition would insert a second instance, so the
 				// caller gets an error.
 				require.Error(t, err)
 				require.Equal(t, map[bool]int{false: 0, true: 1}[after], rows)
@@ -220,7 +220,7 @@ func TestASignalWhoseCommitIsCutOff(t *testing.T) {
 	}
 }
 
-// A claim whose answer is lost gives its rows back at once: nobody waits for its lease, and no
+// A claim whose answer is lost gives its rows back at once: no worker waits for its lease, and no
 // crash is counted.
 func TestAClaimWhoseAnswerIsLostGoesBackAtOnce(t *testing.T) {
 	t.Parallel()

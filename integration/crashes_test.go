@@ -128,7 +128,7 @@ func row(t *testing.T, s *scene, id fsm.ID) string {
 	return string(query[json.RawMessage](t, s.pool, `SELECT to_jsonb(g) FROM gendurable.gen_durable g WHERE id = $1`, id))
 }
 
-// The lease alone cannot keep the two apart: the stalled step goes on where it stood.
+// The lease alone cannot keep the two apart: the stalled step goes on at its line.
 func TestAStalledProcessKeepsItsPartitionKey(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))

@@ -16,7 +16,7 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// Worker processes run these. A deed is a step that leaves a trace in a table of its own.
+// Worker processes run these. A deed is a step that leaves a trace in a separate table.
 
 type deed struct {
 	Name string

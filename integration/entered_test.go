@@ -47,8 +47,8 @@ func settled(t *testing.T, eng *engine.Engine, inserted *atomic.Int64, spec func
 }
 
 // A working engine that is idle runs what it inserts without a claim, and finds the state that a
-// claim would have found. What it inserts in a host's transaction, and what has a partition key or
-// is due later, is claimed as ever.
+// claim would have found. Instances that it inserts in a host's transaction, and those with a
+// partition key or due later, are claimed as ever.
 func TestAnIdleEngineInsertsAsClaimed(t *testing.T) {
 	t.Parallel()
 	type raw = map[string]any
@@ -92,7 +92,7 @@ func TestAnIdleEngineInsertsAsClaimed(t *testing.T) {
 }
 
 // The connection of an insert that claims breaks at its COMMIT. If Postgres had committed, the
-// instance runs at once, and counts no crash; without a key the caller is told that nobody knows.
+// instance runs at once, and counts no crash; without a key the caller is told that it is unknown.
 func TestAnInsertAsClaimedWhoseCommitIsCutOff(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[string, string]("m")

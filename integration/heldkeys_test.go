@@ -84,7 +84,7 @@ func TestWhatAHostsTransactionHoldsStopsNobodyElse(t *testing.T) {
 }
 
 // Here a step's own transaction signals instances with partition keys, and goes on for long.
-// Another queue, whose first rows are those of these keys, goes on.
+// Another queue, whose first rows have these keys, goes on.
 func TestWhatAStepsTransactionHoldsStopsNoOtherQueue(t *testing.T) {
 	t.Parallel()
 	keyed := fsm.Declare[int, int]("keyed", fsm.Queue("keyed"))

@@ -76,9 +76,9 @@ func (d deeds) bookings() fsm.Definition {
 	})
 }
 
-// points are those of a step's own transaction, by their text on the wire. BEGIN and COMMIT are
-// simple queries, unlike all other statements of the engine: a byte for the kind and four for the
-// length stand before the text.
+// points are in a step's own transaction, by their text on the wire. BEGIN and COMMIT are simple
+// queries, unlike all other statements of the engine: a byte for the kind and four for the length
+// stand before the text.
 var points = []struct {
 	name  string
 	text  func(o order) string

@@ -19,7 +19,7 @@ import (
 const livenessLocks = `SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
-// The session with the liveness lock dies: nobody who runs under a key takes notice, and the lock
+// The session with the liveness lock dies: no step that runs under a key takes notice, and the lock
 // is had again on another connection.
 func TestALostConnectionCostsNoStepUnderAKey(t *testing.T) {
 	t.Parallel()
@@ -78,8 +78,8 @@ func TestACancelledStepKeepsItsPartitionKey(t *testing.T) {
 	eventually(t, func() bool { return query[int](t, s.pool, `SELECT count(*) FROM gendurable.lost_claims`) == 0 })
 }
 
-// Two faults at once: a process stands still under a key, and its connection is ended. Nobody can
-// tell it from one that is gone, so the key goes on when its lease is over.
+// Two faults at once: a process stands still under a key, and its connection is ended. It cannot be
+// told from one that is gone, so the key goes on when its lease is over.
 func TestAStalledProcessWhoseConnectionIsLostCountsAsGone(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
@@ -150,8 +150,8 @@ func TestAKeyIsInOrderAcrossEngines(t *testing.T) {
 	allDone(t, engines[0], insertAll(t, engines[0], specs)...)
 }
 
-// One transaction of the host holds one row, and another that of a parent: nothing else waits for
-// them.
+// One transaction of the host holds one row, and another the row of a parent: nothing else waits
+// for them.
 func TestAHostsTransactionDelaysOnlyTheRowsItHolds(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[int, int]("held")

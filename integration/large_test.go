@@ -93,8 +93,8 @@ func (c *freezing) Write(p []byte) (int, error) {
 }
 
 // A process freezes while what it has claimed comes in, several megabytes. The server waits for it
-// in a write, until the connection ends; but the rows are nobody's hostages: another process
-// executes all of them when the lease is over, and each counts a crash.
+// in a write, until the connection ends; but the rows are free: another process executes all of
+// them when the lease is over, and each counts a crash.
 func TestAProcessThatFreezesInTheMiddleOfAClaimHoldsNothing(t *testing.T) {
 	t.Parallel()
 	rows := tier.Pick(300, 400)

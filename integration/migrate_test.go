@@ -110,7 +110,7 @@ func TestMigrationAtTheClaim(t *testing.T) {
 	}
 }
 
-// TestMigrationLeavesStepsThatItDoesNotName runs both versions side by side: what stands at a step
+// TestMigrationLeavesStepsThatItDoesNotName runs both versions side by side: an instance at a step
 // that the migration does not name stays with version 1, until it comes to one that it names.
 func TestMigrationLeavesStepsThatItDoesNotName(t *testing.T) {
 	t.Parallel()
@@ -145,7 +145,7 @@ func TestMigrationLeavesStepsThatItDoesNotName(t *testing.T) {
 }
 
 // TestAMigrationThatFailsPausesUntouched: an instance whose state cannot be converted is paused as
-// it was, costs no attempt, calls no handler, and holds up nobody: neither others of its machine
+// it was, costs no attempt, calls no handler, and holds up no other: neither others of its machine
 // nor the next of its partition key. Typed reads, the dry run, and Why say so. It goes on in a
 // program with a repaired conversion when it is resumed.
 func TestAMigrationThatFailsPausesUntouched(t *testing.T) {

@@ -90,8 +90,8 @@ func TestAHostThatHoldsAllButOneConnectionStopsNothing(t *testing.T) {
 	}
 }
 
-// The heartbeat has a connection of its own: a step outlives its lease while the host holds the
-// whole pool, and ends once the host gives some connections back.
+// The heartbeat has a separate connection: a step outlives its lease while the host holds the whole
+// pool, and ends once the host gives some connections back.
 func TestAHostThatHoldsTheWholePoolCostsNoLease(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[int, int]("patient")

@@ -19,7 +19,7 @@ import (
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
-// holds are what somebody may hold, beside the bystanders.
+// holds are the rows and locks that another session may hold, beside the bystanders.
 var holds = []hold{
 	{name: "nothing", slots: 3, begin: func(*stage) {}},
 
@@ -294,8 +294,8 @@ func byAStep(s *stage) {
 	s.held = append(ids, sender...)
 }
 
-// byTransactions makes more steps signal to what the stranger holds, in transactions of their own,
-// than may have one at a time.
+// byTransactions makes more steps signal to held instances, in their own transactions, than may
+// have one at a time.
 func byTransactions(s *stage) {
 	target := s.insert(errandMachine.New(errand{Kind: "mail"}))
 	s.hold(target...)
@@ -322,7 +322,7 @@ func byTransactions(s *stage) {
 	}
 }
 
-// publishers makes the stranger hold rows of running steps, which then publish their progress.
+// publishers makes the other session hold rows of running steps, which then publish their progress.
 func publishers(s *stage) {
 	m := fsm.Declare[int, string]("publisher", fsm.Queue("third"))
 	s.config.Queues["third"] = quick(100)
@@ -346,7 +346,7 @@ func publishers(s *stage) {
 	close(open)
 }
 
-// outcomes makes the stranger hold rows of running steps, which then end.
+// outcomes makes the other session hold rows of running steps, which then end.
 func outcomes(n int, kind string) func(*stage) {
 	return func(s *stage) {
 		s.held = s.gated(errands(n, kind)...)
@@ -449,7 +449,7 @@ func refused(from, to, shape string) func(*stage) {
 	}
 }
 
-// unanswered makes a whole batch commit without an answer. By then a stranger holds one of its
+// unanswered makes a whole batch commit without an answer. By then another session holds one of its
 // rows.
 func unanswered(s *stage) {
 	p, url := newProxy(s.T, s.url)
@@ -492,7 +492,8 @@ func unanswered(s *stage) {
 func frozen(s *stage) { claimAndStandStill(s, padded(24)) }
 
 // cutOff is frozen, and then the network forgets the connections of the process. So the server
-// knows that it is gone, and what waits behind its claims for a partition key goes on, too.
+// knows that it is gone, and the instances that wait behind its claims for a partition key go on,
+// too.
 func cutOff(s *stage) {
 	specs := padded(24)
 	for i := range specs {

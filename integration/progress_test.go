@@ -23,7 +23,7 @@ import (
 	"github.com/gendurable/gendurable/migrate"
 )
 
-// Somebody holds something, and does not let go: a row, a key, a connection in the middle of an
+// A session holds something, and does not let go: a row, a key, a connection in the middle of an
 // answer. All work that needs nothing of it must go on meanwhile.
 // TestNobodyWaitsForWhatTheyDoNotNeed makes each of the holds, lets bystanders of every kind begin
 // their work, waits until all of them have ended, and only then lets go.
@@ -41,8 +41,8 @@ var (
 	word          = fsm.DeclareSignal[string]("word")
 )
 
-// crew runs errands. Those of the kind "gated" report that they run, and do not return before their
-// gate is open.
+// crew runs errands. Errands of the kind "gated" report that they run, and do not return before
+// their gate is open.
 type crew struct {
 	running chan fsm.ID
 	left    chan fsm.ID
@@ -124,7 +124,7 @@ func (c *crew) definition() fsm.Definition {
 const crashLimit = 5
 
 // stage is where something is held: a database, the configuration of an engine on it, and a client
-// beside it, the stranger's.
+// beside it, for the other session.
 type stage struct {
 	*testing.T
 
@@ -159,7 +159,7 @@ func (s *stage) insert(specs ...fsm.Spec) []fsm.ID {
 	return insertAll(s.T, s.host, specs)
 }
 
-// hold makes the stranger lock rows, as a transaction that has signalled to them does.
+// hold makes the other session lock rows, as a transaction that has signalled to them does.
 func (s *stage) hold(ids ...fsm.ID) {
 	s.Helper()
 	for _, id := range ids {
@@ -167,14 +167,14 @@ func (s *stage) hold(ids ...fsm.ID) {
 	}
 }
 
-// within sends a statement in the stranger's open transaction.
+// within sends a statement in the other session's open transaction.
 func (s *stage) within(sql string, args ...any) {
 	s.Helper()
 	_, err := s.transaction().Exec(s.Context(), sql, args...)
 	require.NoError(s, err, sql)
 }
 
-// transaction begins a transaction of the stranger's, which stays open.
+// transaction begins a transaction of the other session, which stays open.
 func (s *stage) transaction() pgx.Tx {
 	s.Helper()
 	if s.stranger == nil {
@@ -186,7 +186,7 @@ func (s *stage) transaction() pgx.Tx {
 	return s.stranger
 }
 
-// letGo ends the stranger's transaction, and opens the gates.
+// letGo ends the other session's transaction, and opens the gates.
 func (s *stage) letGo() {
 	s.Helper()
 	s.crew.open("")
@@ -266,7 +266,7 @@ func (s *stage) waiting(ids []fsm.ID, since time.Time) (who []string) {
 // whileItFails is how long the test watches a hold that still delays bystanders.
 const whileItFails = 6 * time.Second
 
-// hold is something that somebody holds.
+// hold is something that a session holds.
 type hold struct {
 	name    string
 	slots   int           // of the queue "default", in which most held instances are
@@ -280,9 +280,9 @@ type hold struct {
 // waits and the schedule's take 1.3 s of it, the start of an engine the most of the rest.
 const undelayed = 4 * time.Second
 
-// undelayedLost is the same for those whose worker has gone, or stands still, and for what waits
-// behind them: their kinds begin with "lost". Their lease ends, and a reaper looks. One that has
-// just begun holds off for two heartbeats, so that other workers can beat first.
+// undelayedLost is the same for those whose worker has gone, or stands still, and for instances
+// that wait behind them: their kinds begin with "lost". Their lease ends, and a reaper looks. One
+// that has just begun holds off for two heartbeats, so that other workers can beat first.
 func undelayedLost(c engine.Config) time.Duration {
 	return undelayed + max(c.Lease, 2*c.Heartbeat) + c.Reap
 }
@@ -375,9 +375,9 @@ func (h *hold) delays(t *testing.T, calm *control) (why string) {
 	return why
 }
 
-// control does over and over, in a database where nothing is held, what bystanders do beside each
-// hold. It tells a hold that delays them from a machine that is slow, and begins when there is
-// something to tell.
+// control repeats, in a database without held rows, the work of the bystanders of each hold. It
+// tells a hold that delays them from a machine that is slow, and begins when there is something to
+// tell.
 type control struct {
 	t           *testing.T
 	once        sync.Once

@@ -81,7 +81,7 @@ func TestWhatPostgresRefusesTwiceFails(t *testing.T) {
 	require.Equal(t, 2, refused())
 }
 
-// Postgres refuses even the failure of the instance. Nobody can change the row, but the other
+// Postgres refuses even the failure of the instance. The row cannot be changed, but the other
 // instances go on, and the database is not flooded with attempts.
 func TestARowThatPostgresLetsNobodyEndHoldsUpNothing(t *testing.T) {
 	t.Parallel()

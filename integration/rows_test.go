@@ -71,8 +71,8 @@ func TestInstancesOfUnknownMachinesAreSetAsideUntouched(t *testing.T) {
 	allDone(t, eng, aside...)
 }
 
-// The engine promises the order of a key: instances behind a row that nobody here can run wait for
-// it. Other keys do not.
+// The engine promises the order of a key: instances behind a row that no worker here can run wait
+// for it. Other keys do not.
 func TestAnUnknownMachineHoldsUpItsOwnKeyOnly(t *testing.T) {
 	t.Parallel()
 	foreign := fsm.Declare[plain, int]("foreign")

@@ -38,8 +38,8 @@ func rolledOut(on string, more ...string) fsm.Definition {
 	return rolled.Define(defs...)
 }
 
-// TestStepsThatOneProgramDoesNotKnow runs two programs with different steps on one queue. What
-// stands at a step that only one of them knows is set aside by the other, costs no attempt, fails
+// TestStepsThatOneProgramDoesNotKnow runs two programs with different steps on one queue. An
+// instance at a step that only one of them knows is set aside by the other, costs no attempt, fails
 // nowhere, and goes on.
 func TestStepsThatOneProgramDoesNotKnow(t *testing.T) {
 	t.Parallel()

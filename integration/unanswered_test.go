@@ -15,9 +15,9 @@ import (
 	"github.com/gendurable/gendurable/internal/steady"
 )
 
-// The answer of a claim is lost behind its commit, and a stranger locks one of its rows. The others
-// are given back and run at once, and that one when it is free: none waits for its lease, which
-// lasts an hour, and none counts a crash.
+// The answer of a claim is lost behind its commit, and another session locks one of its rows. The
+// others are given back and run at once, and that one when it is free: none waits for its lease,
+// which lasts an hour, and none counts a crash.
 func TestAStrangerHoldsARowOfAClaimWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	c := config(t, plainJob())

@@ -14,7 +14,7 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// tally is the state of what waits for signals.
+// tally is the state of the instances that wait for signals.
 type tally struct{ Sum int }
 
 var (
@@ -72,7 +72,8 @@ func idle(t *testing.T, eng *engine.Engine, atOnce *atomic.Int64, id fsm.ID) {
 }
 
 // A working engine that is idle runs what its signals wake without a claim, with all that was sent
-// before. What has a partition key, and what a host's transaction signals, is claimed as ever.
+// before. Instances with a partition key, and those that a host's transaction signals, are claimed
+// as ever.
 func TestAnIdleEnginesSignalsClaim(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[tally, int]("m", fsm.Initial("park"))

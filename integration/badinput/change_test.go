@@ -244,9 +244,9 @@ func TestBadMigrations(t *testing.T) {
 	}
 }
 
-// FuzzMigrated converts to any state. What cannot be stored is a fault of the dry run, and pauses
-// the instance as it was where it is claimed, with an error that says why; it costs no attempt. All
-// else arrives as it was made, by either way.
+// FuzzMigrated converts to any state. A state that cannot be stored is a fault of the dry run, and
+// pauses the instance as it was when it is claimed, with an error that says why; it costs no
+// attempt. All else arrives as it was made, by either way.
 func FuzzMigrated(f *testing.F) {
 	add := seeds(f)
 	states(func(raw []byte) { add(raw) })

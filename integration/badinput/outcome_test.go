@@ -55,9 +55,9 @@ var (
 	small  = fsm.Declare[json.RawMessage, json.RawMessage]("small")
 )
 
-// FuzzOutcome tests that every kind of outcome, whatever is in its fields, is committed and has its
-// effect, or goes to the handler as an OutcomeError before Postgres gets it. The same holds for the
-// handler's own outcome.
+// FuzzOutcome tests that every kind of outcome, with any values in its fields, is committed and has
+// its effect, or goes to the handler as an OutcomeError before Postgres gets it. The same holds for
+// the handler's own outcome.
 func FuzzOutcome(f *testing.F) {
 	seedOutcomes(f)
 	r := &rig{}

@@ -80,7 +80,7 @@ func TestBulkOfManyThatChangeMeanwhile(t *testing.T) {
 	require.Equal(t, 9000, paused)
 }
 
-// Whoever may only read sees no verb, and is refused by address.
+// A user who may only read sees no verb, and is refused by address.
 func TestReadersAreRefusedByAddress(t *testing.T) {
 	w := newWorld(t, dashboard.Options{Authorize: dashboard.Loopback(dashboard.Access{Level: dashboard.Read})})
 	id := w.fill()

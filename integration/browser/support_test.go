@@ -34,7 +34,7 @@ const patience = time.Minute
 // hostile is markup, a mark that turns the direction of text, and a template.
 const hostile = `<img src=x onerror=alert(1)>"'{{.}}` + "\u202egnp.exe"
 
-// chromium is the browser's program. Where it is missing the tests are skipped, but not in CI.
+// chromium is the browser's program. Without it the tests are skipped, but not in CI.
 func chromium(t testing.TB) string {
 	t.Helper()
 	tier.Needs(t, tier.CI)
@@ -50,7 +50,7 @@ func chromium(t testing.TB) string {
 	return ""
 }
 
-// tab is a page of a browser of its own. What goes wrong in the page fails the test at its end.
+// tab is a page of a separate browser. An error in the page fails the test at its end.
 type tab struct {
 	t   *testing.T
 	ctx context.Context

@@ -113,7 +113,7 @@ func (w *world) gates() []engine.GateStatus {
 	return all
 }
 
-// A verb can be sent by keys alone, and what is no JSON is said while it is typed.
+// A verb can be sent by keys alone, and a text that is not JSON is named while it is typed.
 func TestAVerbByKeys(t *testing.T) {
 	w := newWorld(t, dashboard.Options{})
 	id := w.insert(order{}, nil)
@@ -133,7 +133,7 @@ func TestAVerbByKeys(t *testing.T) {
 }
 
 // Links are whole: a filter, its columns and its page are the same after a reload, and back leads
-// to where one was.
+// to the page before.
 func TestDeepLinksReloadAndBack(t *testing.T) {
 	w := newWorld(t, dashboard.Options{})
 	w.fill()

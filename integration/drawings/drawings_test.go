@@ -71,7 +71,7 @@ func drawn(name string) string {
 	}, strings.Trim(name, " "))
 }
 
-// Whatever machines and steps are called, both parsers read the drawing, and find its names, notes
+// With any names of machines and steps, both parsers read the drawing, and find its names, notes
 // and arrows.
 func TestParsersReadTheDrawings(t *testing.T) {
 	tier.Needs(t, tier.CI)

@@ -449,7 +449,7 @@ func TestNoJobCanDoAnothers(t *testing.T) {
 				"TRUNCATE gendurable.signals", "DROP TABLE gendurable.signals", "ALTER TABLE gendurable.signals ADD evil int",
 				"CREATE TABLE gendurable.mine (n int)", "UPDATE gendurable.atlas_schema_revisions SET version = ''",
 				"SELECT setval('gendurable.gen_durable_id_seq', 1)",
-				// What has happened stays as it was written.
+				// A transition stays as it was written.
 				"UPDATE gendurable.history SET actor = 'somebody'", "DELETE FROM gendurable.history", "TRUNCATE gendurable.history",
 				"DELETE FROM gendurable.history_rest", "INSERT INTO gendurable.history_rest (kind) VALUES ('admin.cancel')",
 				"UPDATE gendurable.history SET error = NULL WHERE false", "SELECT FROM gendurable.history FOR UPDATE", "DROP TABLE gendurable.history",

@@ -93,7 +93,7 @@ func waitInVain(_ context.Context, v *visit) (fsm.Outcome, error) {
 	return v.Await("end", v.State, never).Timeout(20 * time.Millisecond), nil
 }
 
-// timedOut also finds the signal that nobody awaited in the inbox, and no consumed one.
+// timedOut also finds the signal that was not awaited in the inbox, and no consumed one.
 func timedOut(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	inbox, err := v.Inbox(ctx)
 	if err != nil {

@@ -18,9 +18,8 @@ import (
 	"github.com/gendurable/gendurable/migrate"
 )
 
-// role makes a role with settings of its own ("name = value"), and drops it at the end of the test.
-// Call it before the databases in which the role has rights are made, so that those are dropped
-// first.
+// role makes a role with settings ("name = value"), and drops it at the end of the test. Call it
+// before the databases in which the role has rights are made, so that those are dropped first.
 func role(t *testing.T, settings ...string) (name string, as func(direct string) string) {
 	t.Helper()
 	pool := pgtest.Pool(t, pgtest.Database(t))
@@ -56,7 +55,7 @@ func roleOf(t *testing.T, job string, settings ...string) (e environment, name s
 	name, as := role(t, settings...)
 	direct := pgtest.Migrated(t)
 	pool := pgtest.Pool(t, direct)
-	// A hardened database: whoever calls a function has a grant for it.
+	// A hardened database: each role that calls a function has a grant for it.
 	execute(t, pool, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA gendurable FROM PUBLIC")
 	for _, statement := range rights(t, job) {
 		execute(t, pool, strings.TrimSuffix(statement, job)+name)
@@ -124,8 +123,8 @@ const preparing = "(prepare): FATAL: terminating connection due to transaction t
 // hungUp are the complaints of a client that finds that the server has ended an idle session.
 var hungUp = []string{"SQLSTATE 57P05", "unexpected EOF", "conn closed", "connection reset", "broken pipe"}
 
-// A role's idle sessions end before the engine needs them again, those of its pool and those of its
-// heartbeats. It goes on with new ones; it only complains more.
+// A role's idle sessions end before the engine needs them again, the sessions of its pool and of
+// its heartbeats. It goes on with new ones; it only complains more.
 func TestIdleSessionsThatEnd(t *testing.T) {
 	t.Parallel()
 	e := app(t, "idle_session_timeout = '50ms'")
@@ -153,7 +152,7 @@ func TestForeignSearchPaths(t *testing.T) {
 func TestMigratedByTheTightestRole(t *testing.T) {
 	t.Parallel()
 	const schema = `Engine "2"`
-	// What migrates keeps its session between statements, for as long as the processor lets it wait.
+	// A migration keeps its session between statements, for as long as the processor lets it wait.
 	limits := append([]string{"idle_session_timeout = '500ms'"}, tight...)
 	if major(t) >= 17 {
 		limits = append(limits, "transaction_timeout = '50ms'")

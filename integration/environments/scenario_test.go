@@ -1,6 +1,6 @@
 // Package environments runs one scenario of all primitives in every environment that the engine
-// supports: pgx's modes, a pooler of transactions, roles with settings of their own, each of
-// Postgres' versions ("make environments").
+// supports: pgx's modes, a pooler of transactions, roles with their own settings, each of Postgres'
+// versions ("make environments").
 package environments
 
 import (
@@ -233,8 +233,8 @@ func (s *scene) untouched() {
 	require.Zero(s.t, i.Attempt)
 }
 
-// patiently repeats what sets no timeout of its own, and no engine repeats: one of 50 ms may pass
-// on a busy machine.
+// patiently repeats calls that set no timeout, and that no engine repeats: one of 50 ms may pass on
+// a busy machine.
 func (s *scene) patiently(do func() error) {
 	s.t.Helper()
 	var err error

@@ -189,7 +189,7 @@ func TestDeleteIsBounded(t *testing.T) {
 	require.Equal(t, engine.MaxDelete, n)
 }
 
-// waits waits until somebody waits for a lock.
+// waits waits until a session waits for a lock.
 func (s *shop) waits() {
 	s.t.Helper()
 	steady.Eventually(s.t, func() bool {
@@ -281,7 +281,7 @@ func TestDeleteThatCancelsBesideClaimAndOutcome(t *testing.T) {
 	})
 }
 
-// A delete that refuses, and what makes the instance live or ends it.
+// A delete that refuses, and verbs that make the instance live or end it.
 func TestDeleteThatRefusesBesideOutcomeAndRetry(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

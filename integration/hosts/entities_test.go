@@ -196,7 +196,7 @@ func TestSaveWithADeclaredKey(t *testing.T) {
 	})
 }
 
-// Whatever fails on the way, there is neither the order nor its instance.
+// After any failure on the way, there is neither the order nor its instance.
 func TestSaveWithSavesBothOrNeither(t *testing.T) {
 	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
 		client := ent.NewClient(ent.Driver(driver))

@@ -13,10 +13,10 @@ import (
 // third has a place of another value. All places of all values are taken, others are in line, and a
 // follower waits behind the subject's partition key.
 //
-// A call sends no statement of its own, and nothing of it is stored. So what differs from other
-// steps is only that the claims of several instances end together: in one batch, or one after
-// another, with outcomes of all kinds. Meanwhile each member may be lost, paused or held, and the
-// others' outcomes have to count all the same.
+// A call sends no separate statement, and nothing of it is stored. So what differs from other steps
+// is only that the claims of several instances end together: in one batch, or one after another,
+// with outcomes of all kinds. Meanwhile each member may be lost, paused or held, and the others'
+// outcomes have to count all the same.
 func called() world {
 	member := func(id, token, visit, parent int64, value string) *step.Claim {
 		return &step.Claim{ID: id, Token: token, Visit: visit, Step: "s", Queue: "default", Parent: parent, ParentRound: parent, Depth: int(parent),

@@ -1,12 +1,11 @@
 // Package interleave proves the engine's statements under every order in which sessions can run
 // them. It holds tests only.
 //
-// Two sessions (in a sample, three) run verbs of the real store, each over a connection of its own.
-// A wrapper around the network connection (gate) reads the Postgres protocol and holds the
-// statements of a pipeline back one by one, and the schedule decides whose turn it is. So the
-// statements, their transactions, their arguments and the Go code around them are those of
-// production, and production knows nothing of the harness. pg_blocking_pids reports who waits for
-// whom.
+// Two sessions (in a sample, three) run verbs of the real store, each over a separate connection. A
+// wrapper around the network connection (gate) reads the Postgres protocol and holds the statements
+// of a pipeline back one by one, and the schedule decides whose turn it is. So the statements,
+// their transactions, their arguments and the Go code around them are production's, and production
+// knows nothing of the harness. pg_blocking_pids reports who waits for whom.
 //
 // A schedule runs in a small world (world): a handful of rows set up by SQL, about a subject that
 // all verbs of the world touch. Then every session does what a worker would do next: outcomes that

@@ -8,9 +8,9 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// unkept is the world of a family of which nobody is to be kept when it is done. The parent awaits
-// the subject and the sibling, who execute. Another parent executes as well; its child still does.
-// A row whose result somebody may have to read stays, whatever its retention says.
+// unkept is the world of a family of which no member is to be kept when it is done. The parent
+// awaits the subject and the sibling, who execute. Another parent executes as well; its child still
+// does. A row whose result another instance may have to read stays, with any retention.
 func unkept() world {
 	const atOnce = "'{0,-1,-1}'"
 	mother := &step.Claim{ID: secondID, Token: 16, Visit: 4, Round: 4, Step: "s", Queue: "default"}
@@ -70,7 +70,7 @@ func waitsFor(name string, ids ...int64) verb {
 	}}
 }
 
-// familyMutants are broken forms of what this file is about.
+// familyMutants are broken forms of the statements of this file.
 var familyMutants = []mutant{
 	{"GC of a child that its parent joins", "unkept/both done|prune", "result lost",
 		text("WHERE p.id = g.parent_id AND p.round = g.parent_round\n", "WHERE false AND p.id = g.parent_id AND p.round = g.parent_round\n")},

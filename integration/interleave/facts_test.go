@@ -113,13 +113,13 @@ func (f *facts) firing(actor, schedule string, was, next time.Time, keys []strin
 	f.firings = append(f.firings, []any{actor, schedule, was, next, append([]string{}, keys...), told})
 }
 
-// tries notes that somebody looks whether a schedule is due at a time.
+// tries notes that a worker looks whether a schedule is due at a time.
 func (f *facts) tries(schedule string, at time.Time) { f.tried = append(f.tried, []any{schedule, at}) }
 
 // lands notes that a worker knows that nothing of a claim runs any more.
 func (f *facts) lands(worker string, token int64) { f.landed = append(f.landed, []any{worker, token}) }
 
-// asks notes whether a worker was told that somebody lingers under a key.
+// asks notes whether a worker was told that a lost claim lingers under a key.
 func (f *facts) asks(worker, key string, lingers bool) {
 	f.asked = append(f.asked, []any{worker, key, lingers})
 }

@@ -123,8 +123,8 @@ func (g *gate) take(m []byte) error {
 	return nil
 }
 
-// name returns the label of a unit. A COMMIT of a transaction that has only read has one of its
-// own.
+// name returns the label of a unit. A COMMIT of a transaction that has only read has a separate
+// one.
 func (g *gate) name(label string) string {
 	switch {
 	case label == "begin":
@@ -259,16 +259,16 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 
 // quiet are statements after which no other session can make a difference before the next one, so
 // they pass together with that. BEGIN and the settings take no lock, and at READ COMMITTED no
-// snapshot. The rows that the reads find are hints that are verified later. Statements that
-// consume signals name them by id, and nobody else's statement names them. The note of a lost
-// claim is seen by nobody before its COMMIT. A claim reads its own rows, which only the end of the
-// claim changes, and that may as well come after it has read the inbox. The audit of a verb reads
-// rows that the verb has locked, as the history of an end does that a signal may turn. A claim
-// counts seats, and pays, under the lock of a gate. An inserter has locked the windows that it
-// settles. What a restart reads counts once it has locked all that it has found, and looked again:
-// its looks, of several statements, pass as one; what it writes then is locked. An addition has
-// locked the root of its graph, and the nodes that are to wait for it: what it finds stays so, and
-// what it writes nobody sees. A COMMIT after reads ends nothing.
+// snapshot. The rows that the reads find are hints that are verified later. Statements that consume
+// signals name them by id, and no other claim's statement names them. The note of a lost claim is
+// not seen before its COMMIT. A claim reads its own rows, which only the end of the claim changes,
+// and that may as well come after it has read the inbox. The audit of a verb reads rows that the
+// verb has locked, as the history of an end does that a signal may turn. A claim counts seats, and
+// pays, under the lock of a gate. An inserter has locked the windows that it settles. What a
+// restart reads counts once it has locked all that it has found, and looked again: its looks, of
+// several statements, pass as one; what it writes then is locked. An addition has locked the root
+// of its graph, and the nodes that are to wait for it: the rows that it finds stay so, and its
+// changes are not seen. A COMMIT after reads ends nothing.
 var quiet = map[string]bool{"begin": true, "audit": true, "history unless": true, "settings": true, "prune due": true, "occupied keys": true, "prune overgrown": true, "lost": true,
 	"consume": true, "note lost": true, "claim read": true, "seats": true, "pay": true, "seen gate": true, "settle windows": true, "close windows": true, "restarted": true,
 	"grow root": true, "grow nodes": true, "grow edges": true, "add nodes": true, "add edges": true, "reach": true, "await more": true, "grow": true, "settle added": true, "grow fence": true,

@@ -185,8 +185,8 @@ func leaves(name string, end verb) verb {
 	return end
 }
 
-// claimsOn claims after the schedule, as every worker does when it polls: in some rounds whoever is
-// in front gets in line, and is claimed if it may.
+// claimsOn claims after the schedule, as every worker does when it polls: in some rounds the row in
+// front gets in line, and is claimed if it may.
 func (s *session) claimsOn(ctx context.Context) error {
 	for range 3 {
 		for _, queue := range []string{"default", "other"} {

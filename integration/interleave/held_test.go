@@ -13,12 +13,13 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// A stranger's transaction may hold rows for the whole of a schedule, like one that has signalled
-// to them and stays open. The fast lane must not wait for it. Bystanders, which need nothing of
-// the held rows, must go on: a scheduler claims all of them, however few rows it looks at, and
-// their outcomes are committed beside those that are left out.
+// Another session's transaction may hold rows for the whole of a schedule, like one that has
+// signalled to them and stays open. The fast lane must not wait for it. Bystanders, which need
+// nothing of the held rows, must go on: a scheduler claims all of them, however few rows it looks
+// at, and their outcomes are committed beside those that are left out.
 
-// holdings are the sets of rows that a stranger may hold, by name, and the things that they are.
+// holdings are the sets of rows that another session may hold, by name, and the things that they
+// are.
 var holdings = map[string]struct {
 	rows []int64
 	sql  string // what is held beside these rows, of worlds that heed gates only
@@ -56,7 +57,7 @@ var bystanderClaim = &step.Claim{ID: beginsID, Token: 16, Visit: 1, Step: "b", Q
 const waitingSQL = `SELECT format('bystander waits: %s is %s', g.id, g.status) FROM gendurable.gen_durable g
 	WHERE g.id = ANY($1) AND g.status = 'runnable' OR g.id = $2 AND g.status <> 'done' ORDER BY 1`
 
-// hold makes the stranger lock the rows that are held in the schedule.
+// hold makes the other session lock the rows that are held in the schedule.
 func (p *play) hold(ctx context.Context) error {
 	if p.schedule.held == "" {
 		return nil
@@ -81,7 +82,7 @@ func (p *play) hold(ctx context.Context) error {
 	return err
 }
 
-// letGo looks for bystanders that still wait, and ends the stranger's transaction.
+// letGo looks for bystanders that still wait, and ends the other session's transaction.
 func (p *play) letGo(ctx context.Context) error {
 	if p.schedule.held == "" {
 		return nil

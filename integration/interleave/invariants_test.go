@@ -19,7 +19,7 @@ func moved(o, n string) string {
 		jsonb_populate_record(NULL::gendurable.gen_durable, '%s'))`, o, n)
 }
 
-// movedBy is moved by a transaction of its own.
+// movedBy is moved by a separate transaction.
 func movedBy(xid int, o, n string) string {
 	return strings.NewReplacer("(actor,", "(xid, actor,", "VALUES (", fmt.Sprintf("VALUES ('%d'::xid8, ", xid)).Replace(moved(o, n))
 }

@@ -19,9 +19,9 @@ func keptFor(id int64, at, name, dedup, left string) string {
 		VALUES (%d, '%s', '%s', nullif('%s', ''), now() - interval '1 h', now() + interval '%s')`, id, at, name, dedup, left)
 }
 
-// keeping is the world of kept signals. Nobody has the key x, for which two are kept. The subject
-// executes under the key y. The nephew, under z, awaits a signal that a process kept for it which
-// its insert did not know of, and that has expired meanwhile; nobody had w in time.
+// keeping is the world of kept signals. No instance has the key x, for which two are kept. The
+// subject executes under the key y. The nephew, under z, awaits a signal that a process kept for it
+// which its insert did not know of, and that has expired meanwhile; no instance had w in time.
 func keeping() world {
 	c := &step.Claim{ID: subjectID, Token: 11, Visit: 3, Step: "s", Queue: "default", CorrelationKey: "y"}
 	mother := &step.Claim{ID: siblingID, Token: 12, Visit: 1, Step: "s", Queue: "default"}
@@ -52,8 +52,8 @@ func at(keys things, v verb) verb {
 	return v
 }
 
-// dropping is the world of an instance that is not to be kept, and that is nobody's child: its row
-// goes with its Done, whatever else comes.
+// dropping is the world of an instance that is not to be kept, and that has no parent: its row goes
+// with its Done, whatever else comes.
 func dropping() world {
 	setup := []string{parked,
 		row(subjectID, with(with(expired, addressed...), "awaits", "'{go}'", "claim_token", "11", "retain", "'{0,-1,-1}'")...),
@@ -79,7 +79,7 @@ func dropped(c *step.Claim) store.Entry {
 	return e
 }
 
-// keeps sends a signal to a key, to be kept for an hour if nobody has it.
+// keeps sends a signal to a key, to be kept for an hour if it is free.
 func keeps(name, at, signal, dedup string) verb {
 	return verb{name: name, family: "keep", touches: subject | key | guard, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {

@@ -15,7 +15,7 @@ const (
 	another   = "w2"
 )
 
-// What is known of the worker that lost the claim: whether it lives, that is, whether somebody has
+// The facts about the worker that lost the claim: whether it lives, that is, whether a session has
 // its liveness lock.
 var (
 	vacant []string
@@ -24,7 +24,7 @@ var (
 )
 
 // taken is the world of a claim that was taken away while its step ran. The next of its key may be
-// claimed, and its claim brings that somebody lingers.
+// claimed, and its claim brings that a lost claim lingers.
 func taken(name string, worker []string) world {
 	setup := []string{
 		row(subjectID, with(addressed, "claim_token", "11", "crashes", "1")...), "UPDATE gendurable.gen_durable SET depth = 0",
@@ -43,7 +43,7 @@ func taken(name string, worker []string) world {
 	}}
 }
 
-// lingers asks whether anybody lingers under the key, as the ring does for a claim that has to
+// lingers asks whether a lost claim lingers under the key, as the ring does for a claim that has to
 // wait, and once more when the others are done.
 func lingers(name, worker string) verb {
 	return verb{name: name, family: "lost claim", touches: key, quick: true, run: func(ctx context.Context, s *session) {

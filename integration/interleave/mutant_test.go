@@ -97,7 +97,7 @@ func deleteBeforeUpdate(_ string, queries []*pgx.QueuedQuery) bool {
 	return true
 }
 
-// spawnApart inserts the children in a transaction of their own, before the one that parks their
+// spawnApart inserts the children in a separate transaction, before the one that parks their
 // parent.
 func spawnApart(_ string, queries []*pgx.QueuedQuery) bool {
 	spawn, settings := find(queries, spawnGated), find(queries, "set_config('lock_timeout'")

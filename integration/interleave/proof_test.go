@@ -84,8 +84,8 @@ func TestEveryInterleaving(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForAStranger lets every verb that need not wait meet a scheduler while a stranger
-// holds rows for the whole schedule.
+// TestNobodyWaitsForAStranger lets every verb that need not wait meet a scheduler while another
+// session holds rows for the whole schedule.
 func TestNobodyWaitsForAStranger(t *testing.T) {
 	t.Parallel()
 	proof := newProof(t)
@@ -273,7 +273,7 @@ func partOf(t *testing.T) (part, parts uint64) {
 	return part - 1, parts
 }
 
-// held plays a verb beside a scheduler while a stranger holds something.
+// held plays a verb beside a scheduler while another session holds something.
 func (p *proof) held(r *rig, w *world, v verb, held string, n int) {
 	for _, order := range p.heldOrders(n) {
 		p.strangers.Add(1)

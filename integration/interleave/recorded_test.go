@@ -15,8 +15,8 @@ var (
 )
 
 // recorded is the world of a machine whose transitions the history keeps: the subject executes, its
-// lease has expired, and another instance is over its deadline. Whatever ends the subject's claim,
-// and whoever is too late, exactly what was applied is in the history, once.
+// lease has expired, and another instance is over its deadline. Whichever verb ends the subject's
+// claim, and whichever is too late, exactly the applied outcomes are in the history, once.
 func recorded() world {
 	c := subjectClaim
 	setup := slices.Concat([]string{recording, parked,
@@ -59,7 +59,7 @@ func (s *session) noted(entries ...store.Entry) []store.Entry {
 	return entries
 }
 
-// historyMutants are broken forms of what appends to the history.
+// historyMutants are broken forms of the statements that append to the history.
 var historyMutants = []mutant{
 	{"outcome that is not appended", "recorded/next|reap", "transition not recorded once", text("FROM h WHERE took >= 0", "FROM h WHERE took < 0")},
 	{"history of what the claim has become", "recorded/next, kept|reap", "recorded otherwise", text("AS at, u.visit, u.took", "AS at, g.visit, u.took")},

@@ -103,7 +103,7 @@ func weighs(name, at string) verb {
 	}}
 }
 
-// gateMutants are broken forms of what this file is about.
+// gateMutants are broken forms of the statements of this file.
 var gateMutants = []mutant{
 	{"refile that waits", "refiled/refile|hold one", "waited", of("l.now_at IS NULL THEN 0", text("FOR NO KEY UPDATE OF g SKIP LOCKED) x", "FOR NO KEY UPDATE OF g) x"))},
 	{"refile that locks nothing", "refiled/refile|cancel one", "waited", of("l.now_at IS NULL THEN 0", text("FOR NO KEY UPDATE OF g SKIP LOCKED) x", ") x"))},

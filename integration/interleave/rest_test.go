@@ -64,7 +64,7 @@ func rootEnded() world {
 }
 
 // over is the world of a graph: two nodes execute, one of them has lost its worker, a third waits
-// for both, and a fourth has a child of its own.
+// for both, and a fourth has a child.
 func over(name, root string) world {
 	node := func(name string, more ...string) []string {
 		return with(with(more, ofParent...), "depth", "1", "node", "'"+name+"'")

@@ -14,7 +14,7 @@ import (
 const kindRestart step.Kind = "operator restart"
 
 // restarts restarts what has failed beneath an instance, or a failed child. If there is nothing to
-// restart, or what waits for it has gone on, that is a valid result.
+// restart, or the instance that waits for it has gone on, that is a valid result.
 func restarts(name string, id int64) verb {
 	return verb{name: name, family: "restart", touches: subject | key | guard | parent, run: func(ctx context.Context, s *session) {
 		s.facts.mark(uuid.NewString(), s.name, kindRestart)

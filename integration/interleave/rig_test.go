@@ -269,7 +269,7 @@ const (
 // patience is how long a unit may take before the monitor asks if it waits. Most are done by then.
 const patience = time.Millisecond
 
-// settle waits until a session stops: at the gate, at somebody's lock, or at its end.
+// settle waits until a session stops: at the gate, at another session's lock, or at its end.
 func (p *play) settle(ctx context.Context, i int) (state, error) {
 	s := p.rig.cast[i]
 	timer := time.NewTimer(patience)
@@ -360,7 +360,7 @@ func (p *play) judge(ctx context.Context) error {
 	return nil
 }
 
-// unharmed requires that nobody noticed the lock: only a foreign key's check holds the row.
+// unharmed requires that no session noticed the lock: only a foreign key's check holds the row.
 func (p *play) unharmed(i int) {
 	s := p.rig.cast[i]
 	if p.waited[i] || s.leftOut > 0 || s.emptyHanded && p.schedule.world.claimable {

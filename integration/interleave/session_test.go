@@ -102,7 +102,7 @@ func (s *session) begin(ctx context.Context, v verb) {
 	}()
 }
 
-// learn polls, if the worker heeds gates in this world, or did so in the one before: who inserts
+// learn polls, if the worker heeds gates in this world, or did so in the one before: an insert
 // knows of gates by that.
 func (s *session) learn(ctx context.Context, heeds bool) error {
 	knew := s.heeds
@@ -157,8 +157,8 @@ func (s *session) fault(format string, args ...any) {
 // later notes an action of a worker after the transaction.
 func (s *session) later(f func(context.Context) error) { s.after = append(s.after, f) }
 
-// tries bounds how often a worker's repetition may fail in a world in which nobody else acts any
-// more.
+// tries bounds how often a worker's repetition may fail in a world in which no other session acts
+// any more.
 const tries = 5
 
 // transient reports whether a worker would repeat a statement after this error.
@@ -206,7 +206,7 @@ func (s *session) promoteMissed(keys []string) {
 const slowly = 2 * time.Second
 
 // commit does what the committer does with one batch: it uses the fast lane, and then the slow lane
-// for the outcomes that were left out, each attempt under a mark of its own.
+// for the outcomes that were left out, each attempt under a separate mark.
 func (s *session) commit(ctx context.Context, worker string, entries []store.Entry, slow bool) {
 	c := &committing{session: s, worker: worker, entries: s.noted(entries...)}
 	if slow {

@@ -18,7 +18,7 @@ func skips(name string) verb {
 	}}
 }
 
-// skipAll sweeps until a pass finds nothing: what is behind a node is to be skipped with it.
+// skipAll sweeps until a pass finds nothing: the nodes behind a node are to be skipped with it.
 func (s *session) skipAll(ctx context.Context) error {
 	for again := true; again; {
 		mark := uuid.NewString()

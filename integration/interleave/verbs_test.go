@@ -111,7 +111,7 @@ func loses(name string, e store.Entry) verb {
 }
 
 // resolves does what the committer does when the answer to an attempt does not come: it looks at
-// the rows, as far as nobody holds them, and commits again the outcomes that are not there.
+// the rows, as far as they are free, and commits again the outcomes that are not there.
 func resolves(name string, e store.Entry) verb {
 	return verb{name: "resolve: " + name, family: "resolve", touches: touches(&e), quick: !e.Keyed(), run: func(ctx context.Context, s *session) {
 		c := &committing{session: s, worker: owner, entries: s.noted(e), marks: []string{lostMark(name)}}
@@ -342,8 +342,8 @@ func insists(name string, c *step.Claim) verb {
 	}}
 }
 
-// locked is an error that the worker would repeat, if somebody has the rows of claims locked that
-// are to be released.
+// locked is an error that the worker would repeat, if another session has the rows of claims locked
+// that are to be released.
 func locked(done store.Released, err error) error {
 	if err == nil && len(done.Locked) > 0 {
 		return &pgconn.PgError{Code: "55P03", Message: "somebody has the row locked"}

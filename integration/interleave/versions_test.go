@@ -12,9 +12,9 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// These are the worlds of what changes an instance from outside of its steps: edits and rewinds
-// that were decided from a copy, eager migrations, claims that are set aside and recalled. A
-// session of theirs reads the copy as a turn of its own, so that everything comes in between, too.
+// These are the worlds of verbs that change an instance from outside of its steps: edits and
+// rewinds that were decided from a copy, eager migrations, claims that are set aside and recalled.
+// A session of theirs reads the copy as a separate turn, so that everything comes in between, too.
 
 // strayID is set aside at its step.
 const strayID = freedID
@@ -150,7 +150,7 @@ func (f *facts) edits(actor string, id int64, verb store.Verb, version int, visi
 
 // versioned returns the worlds of this file.
 func versioned() []world {
-	// The audit of a schedule is compared with what its verbs were told.
+	// The audit of a schedule is compared with the answers of its verbs.
 	fresh := []string{`DELETE FROM gendurable.history`}
 	changed := func(v verb) bool { return v.family == "edit" }
 	asleep := overdue(append(fresh, parked, row(subjectID, with(with(ofParent, addressed...), "status", "'awaiting_signal'", "awaits", "'{go,stop}'",

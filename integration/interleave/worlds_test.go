@@ -362,7 +362,7 @@ func families() world {
 }
 
 // graveyard is the world of ended instances: a failed subject with an inbox, which still occupies
-// its key, and a child of its own.
+// its key, and a child.
 func graveyard() world {
 	over := []string{"status", "'failed'", "failure", "'error'", "finished_at", "now() - interval '2 h'", "visit", "3", "round", "3"}
 	grandchild := &step.Claim{ID: nephewID, Token: 17, Visit: 1, Step: "s", Queue: "default", Parent: subjectID, ParentRound: 3, Depth: 1}

@@ -55,8 +55,8 @@ func parse(text string) (c Case, err error) {
 }
 
 // strikeWithin bounds the run of a step that the fault strikes, and verbWithin the number of steps
-// before the verb: most lives are that long at least. Where one is shorter, the verb meets what has
-// ended.
+// before the verb: most lives are that long at least. If one is shorter, the verb meets an ended
+// instance.
 const strikeWithin, verbWithin = 12, 14
 
 // play runs a case, and returns what it found and the story.

@@ -15,7 +15,7 @@
 // has failed, as an operator would, and then every instance has to be done with the one result that
 // its life has. Beside that:
 //
-//   - each feature has a check of its own;
+//   - each feature has a separate check;
 //   - invariants_test.go asks the tables, after each phase, what must hold whatever has happened;
 //   - every sweep of the GC is compared with what it had to keep;
 //   - in the end a month passes, and nothing is left.
@@ -35,7 +35,7 @@
 // # Known faults
 //
 // ledger_test.go lists the faults that are known and not cured, each with the case that shows it.
-// Each of these cases has to fail as it is recorded: who cures a fault takes it off the list. Other
-// cases may meet a known fault, too. They pass if nothing else is wrong with them, and the test
-// logs how many did.
+// Each of these cases has to fail as it is recorded: the cure of a fault takes it off the list.
+// Other cases may meet a known fault, too. They pass if nothing else is wrong with them, and the
+// test logs how many did.
 package pairs

@@ -114,11 +114,12 @@ func (r *rig) loseClaim(ctx context.Context, id fsm.ID) error {
 	return r.reap(ctx)
 }
 
-// holdFor is how long a stranger holds a row, and parentFor long enough that only some of many ends
-// that wait for it try. What waits for it waits as long: nothing depends on how long that is.
+// holdFor is how long another session holds a row, and parentFor long enough that only some of many
+// ends that wait for it try. A session that waits for it waits as long: nothing depends on how long
+// that is.
 const holdFor, parentFor = 60 * time.Millisecond, 400 * time.Millisecond
 
-// hold lets a stranger hold the row of an instance.
+// hold lets another session hold the row of an instance.
 func (r *rig) hold(ctx context.Context, id fsm.ID, long time.Duration) error {
 	tx, err := r.pool.Begin(ctx)
 	if err != nil {

@@ -100,13 +100,13 @@ func (r *rig) rested(step string) error {
 	return err
 }
 
-// stranger is a machine that no worker knows.
-var stranger = fsm.Declare[state, int]("stranger")
+// unserved is a machine that no worker knows.
+var unserved = fsm.Declare[state, int]("stranger")
 
 // strange returns a node of that machine, with what the features say of specs.
 func (r *rig) strange(of state, name string) fsm.GraphNode {
 	at := beginning(of.Path+"/"+name, node, nil)
-	out := stranger.New(at)
+	out := unserved.New(at)
 	for _, f := range r.features {
 		if f.spec != nil {
 			out = f.spec(r, out, at)
@@ -155,7 +155,7 @@ var _ = register(feature{
 	bound: func(l *engine.Limits) { l.Children = max(l.Children, 3) },
 	serve: func(r *rig) error {
 		var waiting []fsm.ID
-		for i, err := range r.eng.All(r.ctx, engine.Query{Filter: engine.Filter{Machine: stranger.Name(), Status: []fsm.Status{fsm.StatusRunnable}}}) {
+		for i, err := range r.eng.All(r.ctx, engine.Query{Filter: engine.Filter{Machine: unserved.Name(), Status: []fsm.Status{fsm.StatusRunnable}}}) {
 			if err != nil {
 				return err
 			}

@@ -33,8 +33,8 @@ type feature struct {
 	// serve does what the world outside does for instances that wait, such as to send signals. It runs
 	// whenever nothing can run, until the case has ended.
 	serve func(r *rig) error
-	// worth is the result of an instance that takes the feature, by that of the rest of its life; nil:
-	// stageWorth more.
+	// worth is the result of an instance that takes the feature, by the result of the rest of its
+	// life; nil: stageWorth more.
 	worth func(rest int) int
 	// bound sets limits to the least with which the feature works, for the fault "bound".
 	bound func(l *engine.Limits)

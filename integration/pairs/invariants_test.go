@@ -103,11 +103,11 @@ type need struct {
 }
 
 // needed returns the instances that the GC must not delete now, by the rule in words and in another
-// way than the GC's own statements: what is kept in its own right (it has not ended, or its
-// retention is not over); the nodes that a kept node waits for; the parents of what is kept; and
-// below what is kept, the children of its current round and theirs, since an operator may run it
-// again. A parent that is done is not run again: if it is kept for a child only, its other children
-// may go. A node that is kept for one behind it has its result in its row.
+// way than the GC's own statements: an instance that is kept for itself (it has not ended, or its
+// retention is not over); the nodes that a kept node waits for; the parents of kept ones; and below
+// kept ones, the children of its current round and theirs, since an operator may run it again. A
+// parent that is done is not run again: if it is kept for a child only, its other children may go.
+// A node that is kept for one behind it has its result in its row.
 func (r *rig) needed() ([]need, error) {
 	rows, _ := r.pool.Query(r.ctx, `WITH RECURSIVE keep AS (
 		SELECT g.id, CASE WHEN g.finished_at IS NULL THEN 'it lives' ELSE 'its retention is not over' END AS why FROM gendurable.gen_durable g

@@ -83,8 +83,8 @@ type rig struct {
 	today time.Time
 
 	fault *struck // nil: none is to come
-	// For a population that lives for longer than a case: whether a step fails for now, and what waits
-	// until nothing can run, where engines work by themselves.
+	// For a population that lives for longer than a case: whether a step fails for now, and a function
+	// that waits until nothing can run, if engines work by themselves.
 	breaks func(v *visit) bool
 	quiet  func() error
 	held   sync.WaitGroup // strangers that hold rows
@@ -287,7 +287,7 @@ func (r *rig) runTaken(taken *worker.Taken) error {
 	return r.start()
 }
 
-// pass lets time pass: what becomes due meanwhile runs when its turn comes.
+// pass lets time pass: instances that become due meanwhile run in their turn.
 func (r *rig) pass(d time.Duration) error {
 	for left := d; ; {
 		var since time.Time
@@ -308,7 +308,7 @@ func (r *rig) pass(d time.Duration) error {
 	}
 }
 
-// shiftSQL moves all times in the tables nearer, those of ends and leases as well.
+// shiftSQL moves all times in the tables nearer, ends and leases as well.
 var shiftSQL = []string{
 	`UPDATE gendurable.gen_durable SET eligible_at = eligible_at - $1::bigint * interval '1 microsecond',
 		await_deadline = await_deadline - $1::bigint * interval '1 microsecond', deadline = deadline - $1::bigint * interval '1 microsecond',

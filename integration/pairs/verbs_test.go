@@ -13,7 +13,7 @@ import (
 // verb is what an operator does to one instance in the middle of a case.
 type verb struct {
 	name string
-	// live says that the verb is of an instance that has not ended, where there is one.
+	// live says that the verb is for an instance that has not ended, if there is one.
 	live bool
 	do   func(r *rig, target fsm.RawInstance) error
 }
@@ -152,7 +152,7 @@ func verbNames() (all []string) {
 	return all
 }
 
-// cancelAndRun cancels an instance, and lets some of what follows run.
+// cancelAndRun cancels an instance, and lets some of the consequences run.
 func (r *rig) cancelAndRun(id fsm.ID) error {
 	if _, err := r.eng.Admin().Cancel(r.ctx, id); err != nil {
 		return err

@@ -140,8 +140,8 @@ func (t Traces) flow() fsm.Definition {
 	).OnError(t.failed)
 }
 
-// rush goes on with the first of its children to end, also with a failure, a signal or a time. What
-// is left is cancelled then, and it waits for that.
+// rush goes on with the first of its children to end, also with a failure, a signal or a time. The
+// other children are cancelled then, and it waits for that.
 func (t Traces) rush() fsm.Definition {
 	return Rush.Define(
 		fsm.Step("start", t.traced(func(_ context.Context, v *visit) (fsm.Outcome, error) {

@@ -8,8 +8,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// TripV1 is the state of version 1 of a trip. Its JSON decodes into that of version 2, and loses
-// the amount.
+// TripV1 is the state of version 1 of a trip. Its JSON decodes into the state of version 2, and
+// loses the amount.
 type TripV1 struct {
 	Cents int // one more for each step that it went
 	Left  int // steps to go
@@ -31,7 +31,7 @@ var (
 	Errand = fsm.Declare[int, string]("errand")
 )
 
-// Price is the result of a trip of either version: what was paid, with all steps that it went.
+// Price is the result of a trip of either version: the paid amount, with all steps on its way.
 func Price(paid int) string { return fmt.Sprint(paid, " EUR") }
 
 // tripOne goes as many steps as it has left, waits, and settles the payment. Some steps end the

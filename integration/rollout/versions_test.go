@@ -23,7 +23,7 @@ const shortLease = "5s"
 // TestARollingDeployOfVersions runs processes of version 1 and version 2 of a machine side by side,
 // of a machine with one step more, too. It rolls forward, back and forward again under load, kills
 // a process of each build, and migrates eagerly meanwhile. No instance fails or is lost, each has
-// the right state in the end, and nobody pays an attempt but for the kills.
+// the right state in the end, and no instance pays an attempt but for the kills.
 func TestARollingDeployOfVersions(t *testing.T) {
 	t.Parallel()
 	rounds := tier.Size(t, "ROLLOUT_ROUNDS", 1, 1, 5) // of rolling back and forward again
@@ -49,7 +49,7 @@ func TestARollingDeployOfVersions(t *testing.T) {
 		v.forget()
 		v.ranBy(many(), one[1], two[0])
 
-		// The deploy is rolled back: what has come to version 2 waits.
+		// The deploy is rolled back: instances that have come to version 2 wait.
 		one = append(one[1:], v.run(One, 1)...)
 		two[0].stop()
 		v.aside("pick_lane = 2 AND fsm = 'trip' AND fsm_version = 2")

@@ -9,8 +9,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// insert inserts an instance, and logs the result. If ok is false, its key is occupied, or nobody
-// can tell whether it was inserted.
+// insert inserts an instance, and logs the result. If ok is false, its key is occupied, or it is
+// unknown whether it was inserted.
 func (u *undertaking) insert(ctx context.Context, spec fsm.Spec) (id fsm.ID, ok bool) {
 	options := spec.Options()
 	label := spec.State().(work).Label //nolint:forcetypeassert // every state is a work
@@ -117,7 +117,7 @@ func (u *undertaking) deliver(ctx context.Context, to fsm.Target, label string, 
 	return false
 }
 
-// stray sends a signal that nobody needs.
+// stray sends a signal that no step needs.
 func (u *undertaking) stray(ctx context.Context, to fsm.Target) {
 	tag := fmt.Sprintf("stray:%s/%d#%v", u.name, u.IntN(1_000_000), to)
 	if err := u.signal(ctx, to, ping{Tag: tag}, ""); err != nil && !errors.Is(err, engine.ErrNoTarget) {

@@ -52,7 +52,8 @@ func load(ctx context.Context, db *pgxpool.Pool, path string) error {
 
 // claimTokensSQL keeps the fencing tokens that steps saw, and replaces them by the claim tokens of
 // the tables, by which the checks join. A claim of a keyed instance has two tokens: it draws the
-// fencing token later, so that lies between this claim's token and that of the instance's next one.
+// fencing token later, so that lies between this claim's token and the token of the instance's next
+// one.
 const claimTokensSQL = `
 CREATE INDEX ON soak.change (id, token) WHERE status = 'executing';
 ANALYZE soak.change, soak.event;
@@ -151,9 +152,9 @@ func (s *soak) verify(ctx context.Context) error {
 // recoverySQL computes how long killed steps took to run again, in seconds: from the end of the
 // process to the beginning of the next run. It leaves out steps that had other reasons to wait: a
 // second loss of one visit, which the reaper delays; times in which Postgres was away, refused to
-// write or held the reapers off; acts of an operator on the instance or its queue; instances that a
-// stranger held; instances that wait for a place; and keyed instances while a stopped process or a
-// stranger may have held the key.
+// write or held the reapers off; acts of an operator on the instance or its queue; held instances;
+// instances that wait for a place; and keyed instances while a stopped process or another session
+// may have held the key.
 const recoverySQL = `
 WITH lost AS (
   SELECT r.id, r.key, o.queue, r.died_at, o.seq, o.old_crashes FROM soak.run r

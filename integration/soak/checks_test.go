@@ -311,9 +311,9 @@ var innocent = map[string][]string{
 	},
 }
 
-// TestEveryCheckFires records a short history without faults, which every check accepts, and
-// breaks it in every way that a check is for. What is rare may not happen in it: then the ways that
-// are left break another one.
+// TestEveryCheckFires records a short history without faults, which every check accepts, and breaks
+// it in every way that a check is for. Rare events may not happen in it: then the ways that are
+// left break another one.
 func TestEveryCheckFires(t *testing.T) {
 	tier.Needs(t, tier.Proof)
 	var toFind, toAccept []tamper
@@ -441,7 +441,7 @@ func recorded(t *testing.T, seed uint64) *pgxpool.Pool {
 }
 
 // untilRich calls enough after eight seconds, or later where the machine is busy: once the log has
-// as many insertions as that should bring, and what is rarest, portions of a stream with several
+// as many insertions as that should bring, and the rarest events, portions of a stream with several
 // children.
 func untilRich(ctx context.Context, t *testing.T, path string, enough func()) {
 	began, tick := time.Now(), time.NewTicker(250*time.Millisecond)

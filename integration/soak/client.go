@@ -203,7 +203,7 @@ func (u *undertaking) queueUp(ctx context.Context) {
 	}
 }
 
-// scopes are those of the contended keys, by the first part of the key.
+// scopes are the scopes of the contended keys, by the first part of the key.
 var scopes = []struct {
 	name  string
 	keys  int
@@ -304,9 +304,9 @@ func (u *undertaking) send(ctx context.Context, to fsm.Machine[work, ending], w 
 	u.tooLate(ctx, id, key)
 }
 
-// revive cancels an instance that is a target of signals and retries it, whoever has cancelled it:
-// its inbox is still there. It leaves alone an instance that has refused a signal, which would wait
-// for that without end.
+// revive cancels an instance that is a target of signals and retries it, though another has
+// cancelled it: its inbox is still there. It leaves alone an instance that has refused a signal,
+// which would wait for that without end.
 func (u *undertaking) revive(ctx context.Context, id fsm.ID) {
 	if u.refused {
 		return

@@ -19,8 +19,8 @@ var (
 	delegate = fsm.Declare[work, ending]("delegate")
 )
 
-// policy is what a join asks for, and what its step has seen of the children. The checks decide by
-// it, and by the ends of the children, when the parent has to wake.
+// policy is the policy of a join, and the children that its step has seen. The checks decide by it,
+// and by the ends of the children, when the parent has to wake.
 type policy struct {
 	Done      int  `json:"done,omitempty"`    // so many more that are done wake it, or that so many can never be
 	Failed    int  `json:"failed,omitempty"`  // so many more that failed

@@ -113,8 +113,8 @@ func (f *fleet) start(r role) (*process, error) {
 	p := &process{name: r.Name, cmd: exec.Command(f.program), ready: make(chan struct{}), exited: make(chan struct{})} //nolint:gosec,noctx // itself; it ends by a signal
 	p.cmd.Env = append(os.Environ(), roleVariable+"="+string(told), "GOMAXPROCS=2")
 	p.cmd.Stderr = output
-	// Each process has a group of its own, so that signals of the terminal reach the soak alone. If
-	// the soak dies, the pipe ends, and the kernel wakes processes that are stopped.
+	// Each process has a separate group, so that signals of the terminal reach the soak alone. If the
+	// soak dies, the pipe ends, and the kernel wakes processes that are stopped.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", r.Name, err)

@@ -60,8 +60,8 @@ const (
 )
 
 // within runs f in a transaction of a host, beside a row of the host's own, and logs what must be
-// true of everything that it has written. An error says that nothing was written, or that nobody
-// knows.
+// true of everything that it has written. An error says that nothing was written, or that it is
+// unknown.
 func (u *undertaking) within(ctx context.Context, name string, onPurpose bool, f func(ctx context.Context, tx *hosted) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -98,8 +98,8 @@ func (u *undertaking) within(ctx context.Context, name string, onPurpose bool, f
 	return nil
 }
 
-// order does what a shop does: in one transaction it writes a row of its own, inserts an instance,
-// and signals to another instance.
+// order does what a shop does: in one transaction it writes a row, inserts an instance, and signals
+// to another instance.
 func (u *undertaking) order(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		name := fmt.Sprintf("%s-%d", u.name, n)

@@ -85,7 +85,7 @@ type act struct {
 	*rand.Rand
 }
 
-// acts are those of an operator, each with its share of a hundred.
+// acts are the acts of an operator, each with its share of a hundred.
 var acts = []struct {
 	share int
 	do    func(*act, context.Context)
@@ -196,8 +196,8 @@ func (a *act) retry(ctx context.Context) {
 	}
 }
 
-// restart restarts what waits for children that have failed, one of these children, or what has
-// failed itself.
+// restart restarts an instance that waits for failed children, one of these children, or a failed
+// instance.
 func (a *act) restart(ctx context.Context) {
 	waits := instance.StatusEQ(fsm.StatusAwaitingChildren)
 	where := [][]predicate.Instance{

@@ -100,8 +100,8 @@ var floors = map[string]int{
 	reruns:    30,
 }
 
-// Operators and hosts act in these ways, and steps wait for children. An act counts where it is
-// known to have taken effect, an outcome of a step where the step has returned it.
+// Operators and hosts act in these ways, and steps wait for children. An act counts if it is known
+// to have taken effect, an outcome of a step if the step has returned it.
 const (
 	cancelled    = "cancels"
 	retried      = "retries"

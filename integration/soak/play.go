@@ -241,7 +241,7 @@ func (o obedience) Handle(ctx context.Context, r slog.Record) error {
 	return o.Handler.Handle(ctx, r)
 }
 
-// Enabled lets records about queues through, whatever is printed.
+// Enabled lets records about queues through, also if little is printed.
 func (o obedience) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
 
 // WithAttrs returns an obedience, too.

@@ -127,7 +127,7 @@ func there(changed bool, err error) (bool, error) {
 	return changed, err
 }
 
-// runSchedule runs a schedule by hand, once: if the answer is lost, nobody can tell whether it took
+// runSchedule runs a schedule by hand, once: if the answer is lost, it is unknown whether it took
 // effect.
 func (o *operator) runSchedule(ctx context.Context, name string) {
 	e := event{Kind: evOrdered, Label: name, Detail: string(engine.VerbRunSchedule)}

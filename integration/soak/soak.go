@@ -34,8 +34,8 @@ type soak struct {
 
 // Run soaks the engine. It returns nil if every check holds, every floor is reached and every kind
 // of fault had an effect, and [ErrStoodStill] if only that took too long, on a machine that is to
-// blame. Whatever happens, also if ctx ends, it leaves no process and no cluster;
-// the log stays if a check failed.
+// blame. In any case, also if ctx ends, it leaves no process and no cluster; the log stays if a
+// check failed.
 func Run(ctx context.Context, o Options) (err error) {
 	s := &soak{o: o, began: time.Now(), chaos: newChaos(o)}
 	s.say("seed %d, %d s of faults, %d workers, %d clients, an operator", o.Seed, o.Seconds, workers, clients)
@@ -226,8 +226,8 @@ func (s *soak) settle(ctx context.Context) error {
 	return s.unlocked(ctx)
 }
 
-// unlocked requires that nobody holds an advisory lock. A session ends some time after its process:
-// the proxy has to pass on that the connection is closed, and the server to notice.
+// unlocked requires that no session holds an advisory lock. A session ends some time after its
+// process: the proxy has to pass on that the connection is closed, and the server to notice.
 func (s *soak) unlocked(ctx context.Context) error {
 	const within = 20 * time.Second
 	for began := time.Now(); ; pause(ctx, 50*time.Millisecond) {

@@ -55,7 +55,7 @@ func TestNothingIsLeftOfAnInterruptedSoak(t *testing.T) {
 }
 
 // using lists the states of the processes that work below a directory, or have a file there open:
-// these are all processes of a soak. The state T is that of a stopped one.
+// these are all processes of a soak. A stopped one has the state T.
 func using(t *testing.T, directory string) (states []string) {
 	t.Helper()
 	processes, err := filepath.Glob("/proc/[0-9]*")

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// holdSQL locks some instances that have not ended. It waits for nobody. $1 how many
+// holdSQL locks some instances that have not ended. It waits for no lock. $1 how many
 const holdSQL = `SELECT id FROM gendurable.gen_durable WHERE id = ANY(ARRAY(
 	SELECT id FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed') ORDER BY random() LIMIT $1))
 	ORDER BY id FOR NO KEY UPDATE SKIP LOCKED`
@@ -18,7 +18,7 @@ const holdSQL = `SELECT id FROM gendurable.gen_durable WHERE id = ANY(ARRAY(
 const holdLineSQL = `SELECT id FROM gendurable.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 3
 	ORDER BY priority, eligible_at, id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED`
 
-// holdGatesSQL locks the rows of gates, and those of one key in two.
+// holdGatesSQL locks the rows of gates, and the rows of one key in two.
 const holdGatesSQL = `WITH k AS (SELECT FROM gendurable.gate_keys WHERE random() < 0.5 FOR NO KEY UPDATE SKIP LOCKED),
 r AS (SELECT FROM gendurable.gates FOR NO KEY UPDATE SKIP LOCKED) SELECT (SELECT count(*) FROM k) + (SELECT count(*) FROM r)`
 
@@ -27,13 +27,13 @@ r AS (SELECT FROM gendurable.gates FOR NO KEY UPDATE SKIP LOCKED) SELECT (SELECT
 const wentOnSQL = `SELECT EXISTS (SELECT FROM gendurable.gen_durable
 	WHERE id > $1 AND status = 'done' AND partition_key IS NULL AND parent_id IS NULL)`
 
-// goOnWithin bounds how long a stranger waits for others to go on. It is far more than they need
+// goOnWithin bounds how long this session waits for others to go on. It is far more than they need
 // beside any other fault.
 const goOnWithin = time.Minute
 
 // hold locks instances in a transaction that stays open for seconds, like a host's that has
-// signalled to them. Who needs none of these goes on: it lets go only when an instance has ended
-// that was inserted after it took the locks.
+// signalled to them. Instances that need none of these go on: it lets go only when an instance has
+// ended that was inserted after it took the locks.
 func (c *chaos) hold(ctx context.Context, r *rand.Rand) error {
 	tx, err := c.admin.Begin(ctx)
 	if err != nil {

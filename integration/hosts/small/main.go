@@ -1,4 +1,4 @@
-// Command small is a host with hardly anything of its own: one machine of one step.
+// Command small is a host with hardly any code: one machine of one step.
 package main
 
 import (
