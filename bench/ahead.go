@@ -15,8 +15,8 @@ import (
 // The trials of this file put rows that cannot run ahead of rows that can.
 
 // hotKey is P9: 100 k rows of one partition key, one of which may run at a time, ahead of 1 k other
-// keys with ten rows each. The rate is that of the others. Single inserts leave unsettled rows:
-// each is in front until a pick has read it.
+// keys with ten rows each. The rate is the others'. Single inserts leave unsettled rows: each is in
+// front until a pick has read it.
 func hotKey(_ context.Context, b *bench) (*trial, error) {
 	hot, keys := b.count(100_000), b.count(1000)
 	const each = 10
@@ -40,7 +40,7 @@ func hotKey(_ context.Context, b *bench) (*trial, error) {
 	}, nil
 }
 
-// deadRows is P10: 10 k rows that nobody here can run, at an urgent priority ahead of live work.
+// deadRows is P10: 10 k rows that no worker here can run, at an urgent priority ahead of live work.
 func deadRows(_ context.Context, b *bench) (*trial, error) {
 	dead, live := b.count(10_000), b.count(50_000)
 	run := func(ahead backlog) func(context.Context) (report.Sample, error) {

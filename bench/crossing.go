@@ -150,7 +150,7 @@ func (b *bench) crossRiver(ctx context.Context, n int, w workerFlags) (report.Sa
 	return sample, err
 }
 
-// cross sends jobs one by one to a process of its own.
+// cross sends jobs one by one to a separate process.
 func cross(ctx context.Context, w workerFlags, n int, send func(ctx context.Context, i int) error) (report.Sample, error) {
 	p, err := w.launch(ctx)
 	if err != nil {

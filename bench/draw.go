@@ -17,7 +17,7 @@ var leading = []struct {
 	unit   string
 }{{report.Rate, "/s"}, {report.P50, "ms"}, {report.Time, "ms"}, {report.Trips, ""}}
 
-// quantities are those of an endurance run, each in a chart of its own.
+// quantities are measured in an endurance run, each in a separate chart.
 var quantities = []struct {
 	name, title, unit string
 	value             func(Moment) float64

@@ -16,7 +16,7 @@ import (
 	"github.com/gendurable/gendurable/bench/report"
 )
 
-// station is one system under a load that lasts. The worker has a process of its own, so that its
+// station is one system under a load that lasts. The worker has a separate process, so that its
 // memory can be told apart; this process inserts and watches.
 type station struct {
 	name   string

@@ -61,10 +61,9 @@ func (b *bench) parseFleets(text string) error {
 // large is the number of processes above which a fleet has the targets of large ones.
 const large = 16
 
-// fleets is P22: fleets of small workers, each a process of its own, drain a backlog whose jobs
-// sleep for the time step. The first part of the backlog pays for what each connection does once.
-// What a connection's start costs follows from that, and from the cost of the steady part behind
-// it.
+// fleets is P22: fleets of small workers, each a separate process, drain a backlog whose jobs sleep
+// for the time step. The first part of the backlog pays for what each connection does once. What a
+// connection's start costs follows from that, and from the cost of the steady part behind it.
 func fleets(step time.Duration) func(context.Context, *bench) (*trial, error) {
 	return func(_ context.Context, b *bench) (*trial, error) {
 		t := &trial{notes: []string{"rates and costs are those of the steady part; what a connection's start costs on top is in start ms/conn, with the fork of its backend"}}
@@ -140,7 +139,7 @@ func (f fleet) limit() float64 {
 	return slotsBusy * float64(f.processes*f.slots) / f.step.Seconds()
 }
 
-// side is a system whose workers have processes of their own.
+// side is a system whose workers have separate processes.
 type side struct {
 	name     string
 	database func(ctx context.Context) (*lab.Database, error)

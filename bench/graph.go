@@ -14,7 +14,7 @@ import (
 // graphs is G1: a graph of 10,000 nodes in ten layers, in which each node behind the first layer
 // waits for two, beside as many plain children of one parent, and beside the same graph in pieces
 // of 100 nodes. The nodes do nothing. Rates are nodes per second, from the start of the engine to
-// the durable end of the root; buffers are those of a node, of all tables and indexes together.
+// the durable end of the root; buffers are counted per node, of all tables and indexes together.
 func graphs(_ context.Context, b *bench) (*trial, error) {
 	nodes := max(ours.Layers, b.count(10_000)/ours.Layers*ours.Layers)
 	small := max(ours.Layers, min(100, nodes/ours.Layers*ours.Layers))

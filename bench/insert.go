@@ -12,8 +12,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// insertCallers is how many callers insert at once where one leaves processors idle: client and
-// server take turns in a call, which is one transaction.
+// insertCallers is how many callers insert at once if one leaves processors idle: client and server
+// take turns in a call, which is one transaction.
 const insertCallers = 4
 
 // insertBulk is P4: one caller inserts 5,000 at once. Each of ours has a correlation key, which is

@@ -52,7 +52,7 @@ func limits(_ context.Context, b *bench) (*trial, error) {
 }
 
 // exhausted is P18: 100,000 rows of a tenant whose places are all taken, for as long as the trial
-// lasts, ahead of those of 1,000 others. The cost is that of the others, for client and server.
+// lasts, ahead of the rows of 1,000 others. The cost is the others', for client and server.
 func exhausted(_ context.Context, b *bench) (*trial, error) {
 	ahead, live := b.count(100_000), b.count(50_000)
 	run := func(ahead int) func(context.Context) (report.Sample, error) {
@@ -95,7 +95,7 @@ func (b *bench) drainGated(ctx context.Context, name string, n int, spec func(i 
 // exhaustedPlaces is how many jobs of the exhausted tenant hold its places.
 const exhaustedPlaces = 3
 
-// drainPast measures from the engine's start until all n rows behind those of a tenant have run.
+// drainPast measures from the engine's start until all n rows behind the rows of a tenant have run.
 // The first jobs of that tenant take its places, and keep them until the measurement is over.
 func (b *bench) drainPast(ctx context.Context, name string, ahead, n int, spec func(i int) fsm.Spec) (report.Sample, error) {
 	db, err := b.gated(ctx, engine.Gate{Name: perTenant, Label: tenantLabel, Places: exhaustedPlaces})

@@ -20,12 +20,11 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// drainLocked is L1: what steps without a durable claim could gain. Jobs are drained without an
-// engine, by one and by two workers (the better counts): by its statements, a claim and a commit
-// for each batch; and under the row locks of one transaction that ends with the update of the
-// outcomes, so that a row is written once: bare, and guarded by what an engine needs around that
-// (see ceiling.Locked). No step runs: in the engine, its own share of a job comes on top on both
-// sides.
+// drainLocked is L1: the gain of steps without a durable claim. Jobs are drained without an engine,
+// by one and by two workers (the better counts): by its statements, a claim and a commit for each
+// batch; and under the row locks of one transaction that ends with the update of the outcomes, so
+// that a row is written once: bare, and guarded by what an engine needs around that (see
+// ceiling.Locked). No step runs: in the engine, its own share of a job comes on top on both sides.
 func drainLocked(_ context.Context, b *bench) (*trial, error) {
 	n := b.count(100_000)
 	t := &trial{contenders: []contender{

@@ -49,7 +49,7 @@ var targets = []target{
 	{"H2", "instances of ten steps with a history", chainRecorded},
 }
 
-// apart are targets that need what few machines have. They run where they are asked for.
+// apart are targets that need what few machines have. They run if they are asked for.
 var apart = []target{
 	{"P20", "a schema that Citus distributes, beside a plain one", onCitus},
 }

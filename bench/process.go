@@ -24,8 +24,7 @@ import (
 )
 
 // workerCommand as the first argument makes this program a worker: some trials need one in a
-// process of its own. It works on one or more schemas of one database until its standard input
-// ends.
+// separate process. It works on one or more schemas of one database until its standard input ends.
 const workerCommand = "worker"
 
 type workerFlags struct {

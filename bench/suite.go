@@ -25,8 +25,8 @@ type target struct {
 }
 
 // trial is a prepared target. Its contenders run in turns, and are then compared. Each round begins
-// with another one, A B C, B C A, C A B: whoever always came last would gain or lose by what the
-// others have left, caches, dead rows and a checkpoint, as much as a tenth on some machines.
+// with another one, A B C, B C A, C A B: a side that always came last would gain or lose by the
+// caches, dead rows and checkpoint that the others leave, as much as a tenth on some machines.
 type trial struct {
 	contenders []contender
 	checks     []report.Check
@@ -181,7 +181,7 @@ func perRow(cost lab.Cost, rows int) report.Sample {
 	return sample
 }
 
-// profile wraps our side's work. Each run's profile is a file of its own; go tool pprof takes them
+// profile wraps our side's work. Each run's profile is a separate file; go tool pprof takes them
 // together.
 func (b *bench) profile(name string, do work) work {
 	if b.profiles == "" {

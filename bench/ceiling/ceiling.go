@@ -1,8 +1,8 @@
 // Package ceiling measures what Postgres allows: the writes of an engine on the engine's own table,
 // by as few statements as possible, without an engine around them. The written columns, the fence
-// and the order of the pick are those of internal/store. It leaves out everything that makes the
-// engine's statements right beside others: row locks taken without waiting, partition keys, unknown
-// machines, the inbox.
+// and the order of the pick are the same as in internal/store. It leaves out everything that makes
+// the engine's statements right beside others: row locks taken without waiting, partition keys,
+// unknown machines, the inbox.
 package ceiling
 
 import (

@@ -46,7 +46,8 @@ const guardSQL = `SELECT set_config('lock_timeout', $1, true), set_config('state
   set_config('enable_bitmapscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
   set_config('datestyle', 'ISO', true)`
 
-// BatchesSQL makes the table of batch leases: who dies under one counts as a crash of its rows.
+// BatchesSQL makes the table of batch leases: the death of a worker under one counts as a crash of
+// its rows.
 const BatchesSQL = `CREATE TABLE IF NOT EXISTS gendurable.bench_batches (id uuid PRIMARY KEY, worker text NOT NULL,
   lease_expires_at timestamptz NOT NULL, ids bigint[] NOT NULL)`
 
@@ -55,7 +56,7 @@ const BatchesSQL = `CREATE TABLE IF NOT EXISTS gendurable.bench_batches (id uuid
 //
 // Guarded, it does what an engine would have to. It reads the rows before it locks them, since a
 // client that stops reading would keep the locks. It notes the batch durably before its steps, by a
-// connection of its own, so that a crash can be counted, and deletes the note with their end. And
+// separate connection, so that a crash can be counted, and deletes the note with their end. And
 // each transaction has the engine's settings.
 func Locked(ctx context.Context, pool *pgxpool.Pool, workers, batch int, guarded bool) error {
 	var all sync.WaitGroup
@@ -237,7 +238,7 @@ func (d *locking) lock(ctx context.Context, conn *pgx.Conn) (l lockedRows, err e
 	return l, nil
 }
 
-// LockedPool is a pool for Locked, whose connections plan as those of Pool.
+// LockedPool is a pool for Locked, whose connections plan like Pool's.
 func LockedPool(ctx context.Context, db *lab.Database, workers int) (*pgxpool.Pool, error) {
 	return Pool(ctx, db, 2*workers)
 }

@@ -68,7 +68,7 @@ func (d *Distance) accept() {
 	}
 }
 
-// parcel is what was read at once.
+// parcel holds the bytes of one read.
 type parcel struct {
 	bytes []byte
 	due   time.Time
@@ -101,7 +101,7 @@ func (d *Distance) carry(to io.WriteCloser, from io.ReadCloser) {
 	}
 }
 
-// exactly waits by the kernel's timer. Those of Go are late by up to a millisecond.
+// exactly waits by the kernel's timer. Go's timers are late by up to a millisecond.
 func exactly(wait time.Duration) {
 	if wait <= 0 {
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgdev"
 )
 
-// settings are those of the throwaway cluster, in addition to initdb's defaults. It is as durable
-// as production, and has room for the write-ahead log, so that no checkpoint falls into one
+// settings are the settings of the throwaway cluster, in addition to initdb's defaults. It is as
+// durable as production, and has room for the write-ahead log, so that no checkpoint falls into one
 // contender's run and not into the other's.
 var settings = [][2]string{
 	{"fsync", "on"},

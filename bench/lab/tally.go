@@ -15,7 +15,7 @@ import (
 // Tally is memory that a fleet of worker processes shares with the process that measures them. The
 // workers count there what they do, which costs them a few nanoseconds a job and no system call.
 // The other side decides there how many jobs may begin. So a measurement starts and ends at exact
-// numbers of jobs, whoever runs them.
+// numbers of jobs, in any process.
 type Tally struct {
 	Path string // of the file behind the memory, by which a worker opens it
 
@@ -122,7 +122,7 @@ func (t *Tally) Started() (n int) {
 	return n
 }
 
-// Traffic is what has gone over the connections of all workers.
+// Traffic counts the bytes on the connections of all workers.
 type Traffic struct{ Trips, Commands, Transactions int64 }
 
 // Traffic returns the traffic so far.

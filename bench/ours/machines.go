@@ -29,7 +29,7 @@ func NoopMachine(ran func(Order)) fsm.Definition {
 var Together = fsm.Declare[Order, Result]("together", fsm.Initial("start"))
 
 // togetherWithin is how long a batch waits for more: little, so that the last ones of a drain do
-// not wait for nobody.
+// not wait in vain.
 const togetherWithin = 20 * time.Millisecond
 
 // TogetherMachine has a batch step of so many instances that does nothing except call ran for each;

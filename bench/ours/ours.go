@@ -188,7 +188,7 @@ func Insert(ctx context.Context, e *Engine, n int, spec func(i int) fsm.Spec) er
 	return nil
 }
 
-// Fill inserts n instances by a client of its own.
+// Fill inserts n instances by a separate client.
 func Fill(ctx context.Context, db *lab.Database, n int, spec func(i int) fsm.Spec) error {
 	e, err := Client(ctx, db, nil)
 	if err != nil {

@@ -96,7 +96,7 @@ func DBOSCheck(ctx context.Context, db *lab.Database, n, steps int) error {
 	return err
 }
 
-// truncate empties all tables of a schema except those of its migrations.
+// truncate empties all tables of a schema except the tables of its migrations.
 func truncate(ctx context.Context, db *lab.Database, schema string) error {
 	var names []string
 	if err := db.Row(ctx, `SELECT array_agg(format('%I.%I', schemaname, tablename)) FROM pg_tables

@@ -26,7 +26,7 @@ import (
 const goWorkflowsAtOnce = 100
 
 // GoWorkflows runs workflows of so many activities on its Postgres backend, with the settings of
-// its own benchmark.
+// its benchmark.
 type GoWorkflows struct {
 	backend backend.Backend
 	client  *client.Client

@@ -175,7 +175,7 @@ func (r *River) InsertOne(ctx context.Context, i int) error {
 	return err
 }
 
-// RiverFill inserts n jobs by a client of its own.
+// RiverFill inserts n jobs by a separate client.
 func RiverFill(ctx context.Context, db *lab.Database, n int) error {
 	r, err := NewRiver(ctx, db, RiverDefault)
 	if err != nil {

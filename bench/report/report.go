@@ -57,8 +57,8 @@ type Check struct {
 	By          Metric
 	AtLeast     float64 // 0: no such bound
 	AtMost      float64 // 0: no such bound
-	// Limit is the most that Of can have, whoever it is. Where AtLeast × Against's median is more, the
-	// ratio is printed and has no bound. 0: no limit.
+	// Limit is the most that any Of can have. Where AtLeast × Against's median is more, the ratio is
+	// printed and has no bound. 0: no limit.
 	Limit float64
 }
 
