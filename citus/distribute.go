@@ -43,9 +43,9 @@ func Distribute(ctx context.Context, coordinator Querier, schema string) error {
 // distributeSQL distributes a schema that is not distributed yet. Shards cannot have identity
 // columns, so each identity column gets a default that draws from a sequence. The sequence is open
 // to all roles, since an identity column requires no right on its sequence either. Its name differs
-// from that of the identity's sequence. So a statement for a plain schema, which would draw by the
-// old name and without the epoch, fails. The function that draws is created first as a stub, since
-// the defaults call it, and gets its body afterwards (drawSQL).
+// from the name of the identity's sequence. So a statement for a plain schema, which would draw by
+// the old name and without the epoch, fails. The function that draws is created first as a stub,
+// since the defaults call it, and gets its body afterwards (drawSQL).
 //
 // The next entrance begins a new epoch in any case: workers draw from new sequences when the
 // schema is distributed again, and the coordinator has drawn ids before the first distribution.

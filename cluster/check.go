@@ -155,8 +155,8 @@ func (s *sight) readGates(ctx context.Context, p *place) error {
 // canceled is the code of a statement that was cut off.
 const canceled = "57014"
 
-// lookForStrays looks for what belongs to other places, one table of a server at a time, since it
-// reads them from end to end.
+// lookForStrays looks for instances and schedules of other places, one table of a server at a time,
+// since it reads them from end to end.
 func (c *Cluster) lookForStrays(ctx context.Context, all []*sight) {
 	on := map[*pgxpool.Pool][]*sight{}
 	for _, s := range all {

@@ -131,7 +131,7 @@ func TestPlacesOnCitus(t *testing.T) {
 	}
 }
 
-// The ids of a place end where those of the next one, or of the next epoch, begin.
+// The ids of a place end before the ids of the next one, or of the next epoch.
 func TestTheBoundsOfAPlaceOnCitus(t *testing.T) {
 	t.Parallel()
 	s := newOnCitus(t, 2, 2)

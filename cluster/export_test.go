@@ -1,6 +1,6 @@
 package cluster
 
-// What tests look at.
+// Tests look at these.
 var (
 	PlaceSQL = placeSQL
 	LastID   = lastID

@@ -224,8 +224,8 @@ const (
 pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('gendurable place ' || $1::text, 0))`
 
 	// straysSQL counts what a cluster would look for at other places, and finds the first of each:
-	// live instances by their keys, except children and what schedules have inserted, and schedules
-	// by their names. $1 places, $2 the place
+	// live instances by their keys, except children and instances of schedules, and schedules by their
+	// names. $1 places, $2 the place
 	straysSQL = `SELECT i.count, i.first, s.count, s.first
 FROM (SELECT count(*), coalesce(min(id), 0) AS first FROM {s}.gen_durable WHERE status NOT IN ('done', 'failed') AND parent_id IS NULL
   AND coalesce(correlation_key, partition_key) IS NOT NULL AND NOT coalesce(correlation_key, '') LIKE 'schedule:%' AND {instance} <> $2::bigint) i,

@@ -48,7 +48,7 @@ func placings(spec fsm.Spec) []placing {
 }
 
 // placed returns the place of a spec by its keys, or -1 if it has none. All keys of a spec must
-// belong to one place, since only the tables of its own place guard a key.
+// belong to one place, since only the tables of a key's place guard it.
 //
 // Errors: a *[engine.InsertError] that wraps ErrElsewhere.
 func placed(spec fsm.Spec, index, places int) (int, error) {

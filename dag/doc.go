@@ -9,8 +9,8 @@
 //	machines := g.Return(report) // for engine.Config.Machines
 //
 // An instance of the graph's machine makes the graph, by [fsm.Visit.ScheduleGraph], and ends with
-// what [Graph.Return] names. Each node is an instance of its own machine, which is named after the
-// graph and the node: "nightly.orders". So queues, retries, leases, deadlines, pauses, the GC and
-// the command line are for nodes what they are for all instances, and what the guide says of
+// what [Graph.Return] names. Each node is an instance of a separate machine, which is named after
+// the graph and the node: "nightly.orders". So queues, retries, leases, deadlines, pauses, the GC
+// and the command line are for nodes what they are for all instances, and what the guide says of
 // graphs is true of these.
 package dag

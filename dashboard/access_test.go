@@ -13,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 )
 
-// unasked returns an engine on a pool that has no server: what is refused must not get as far.
+// unasked returns an engine on a pool that has no server: a refused request must not get as far.
 func unasked(t *testing.T) *engine.Engine {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/none")

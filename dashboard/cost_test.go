@@ -24,9 +24,9 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// Each page sends a bounded number of statements, and whoever looks again within the interval, or
-// at the same time, sends none of those that are shared. Settings and the bounds of transactions,
-// which read nothing, do not count.
+// Each page sends a bounded number of statements, and a second look within the interval, or at the
+// same time, sends none of the shared ones. Settings and the bounds of transactions, which read
+// nothing, do not count.
 func TestPagesSendFewStatements(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -24,8 +24,7 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// Whoever they are, and by whatever path they come, nobody sees or changes more than their access
-// covers.
+// No user sees or changes more than the access covers, by any path.
 func TestEveryRouteKeepsToTheAccess(t *testing.T) {
 	t.Parallel()
 	var access dashboard.Access
@@ -112,7 +111,7 @@ func TestEveryRouteKeepsToTheAccess(t *testing.T) {
 	require.Equal(t, before, w.snapshot(), "nothing was changed")
 }
 
-// nanoseconds are those of times.
+// nanoseconds are the nanoseconds of times.
 var nanoseconds = regexp.MustCompile(`\.\d+Z`)
 
 // ask sends a request, and returns the answer. A body in braces is JSON, another is a form.
@@ -133,7 +132,7 @@ func (w *world) ask(method, path, body string) (status int, text string) {
 	return answer.StatusCode, string(got)
 }
 
-// snapshot is what verbs could change.
+// snapshot has all rows that verbs could change.
 func (w *world) snapshot() (all []string) {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -164,7 +163,7 @@ func (a *atOnce) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 
 func (a *atOnce) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) { a.now.Add(-1) }
 
-// A database that answers nobody holds up a few connections of the host, however many pages are
+// A database that does not answer holds up a few connections of the host, however many pages are
 // open. The pages say so, and a verb that waits for a lock holds up no page.
 func TestASlowDatabaseHoldsUpFewConnections(t *testing.T) {
 	t.Parallel()

@@ -93,7 +93,7 @@ func ExampleOptionError() {
 	// Output: Heavy | gendurable: dashboard: Heavy: 1000, want 0 to 100
 }
 
-// A level says what somebody may do, those before it included.
+// A level says what its user may do, the levels before it included.
 func ExampleLevel() {
 	access := dashboard.Access{Level: dashboard.Read}
 	fmt.Println(access.Level, access.Level >= dashboard.Outline, access.Level >= dashboard.Operate)

@@ -18,8 +18,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// The page of a graph shows each node as it is, what is left at least, and what a failed node
-// blocks. It offers no Retry of a node, which would be refused.
+// The page of a graph shows each node as it is, the least time that is left, and the nodes that a
+// failed node blocks. It offers no Retry of a node, which would be refused.
 func TestAGraphIsDrawn(t *testing.T) {
 	t.Parallel()
 	night, part := fsm.Declare[string, string]("night"), fsm.Declare[string, string]("part")

@@ -132,7 +132,7 @@ func TestAReadThatPanicsIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "a fault")
 }
 
-// What nobody may use any more is not kept, whoever asks next.
+// An answer that no request may use any more is not kept, whichever request comes next.
 func TestStaleAnswersAreForgotten(t *testing.T) {
 	t.Parallel()
 	var s shared
@@ -146,7 +146,7 @@ func TestStaleAnswersAreForgotten(t *testing.T) {
 	require.Equal(t, []string{"long", "new"}, slices.Sorted(maps.Keys(s.answers)))
 }
 
-// All documents of a page share its room: what comes too late is named by its size.
+// All documents of a page share its room: a document that comes too late is named by its size.
 func TestAPageHasRoomForSoMuch(t *testing.T) {
 	t.Parallel()
 	s := &server{}
@@ -159,7 +159,7 @@ func TestAPageHasRoomForSoMuch(t *testing.T) {
 	require.Equal(t, document{Large: maxShown}, s.document(ctx, "m", "diff", one))
 }
 
-// Whoever may see some queues learns nothing of the processes that work there.
+// A user who may see some queues learns nothing of the processes that work there.
 func TestCausesNameNoWorkerToOutsiders(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []engine.CauseKind{engine.CauseRunning, engine.CauseLost} {

@@ -105,7 +105,7 @@ func (w *world) get(path string, status int) string {
 	return string(body)
 }
 
-// post sends a form, and returns where it leads.
+// post sends a form, and returns its target.
 func (w *world) post(path string, status int, fields ...string) string {
 	w.t.Helper()
 	form := url.Values{}
@@ -152,7 +152,7 @@ func TestEveryPageIsThereWhenNothingIs(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, ask(t, h, http.MethodGet, "/instances?status=x", nil).StatusCode)
 }
 
-// What instances hold is never more than text, on no page; numbers keep all their digits.
+// The contents of instances are never more than text, on no page; numbers keep all their digits.
 func TestPagesShowWhatIsThereAsText(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dashboard.Options{})
@@ -311,7 +311,7 @@ func TestReadersSeeNoVerbsAndAreRefused(t *testing.T) {
 	w.get(one+"/state", http.StatusNotFound)
 }
 
-// Who may see one queue learns of no other, on no page, and changes nothing there.
+// A user who may see one queue learns of no other, on no page, and changes nothing there.
 func TestAccessCanBeOfSomeQueues(t *testing.T) {
 	t.Parallel()
 	access := dashboard.Access{Level: dashboard.Operate, Actor: "ada", Within: engine.Bounds{Queues: []string{"emails"}}}

@@ -181,7 +181,7 @@ func TestPagesHaveAllPlaces(t *testing.T) {
 	}
 	require.Len(t, seen, len(ids))
 
-	// What is of one instance goes to its place.
+	// A request about one instance goes to its place.
 	last := ids[len(ids)-1]
 	require.Contains(t, w.get(fmt.Sprintf("/instances/%d", last), http.StatusOK), "card-1")
 	require.Contains(t, w.get(fmt.Sprintf("/instances/%d/state", last), http.StatusOK), "card-1")
@@ -223,7 +223,7 @@ func TestPagesHaveAllPlaces(t *testing.T) {
 	}, patience, 100*time.Millisecond)
 }
 
-// status is that of an answer.
+// status is the status of an answer.
 func (w *town) status(path string) int {
 	answer, err := w.Client().Get(w.URL + path)
 	require.NoError(w.t, err)

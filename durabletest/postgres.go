@@ -41,8 +41,8 @@ const serverMaxConns = 200
 
 // StartServer starts a Postgres from the machine's own binaries and migrates its database
 // "postgres". ctx bounds the start only. If this process runs as root, the server runs as the user
-// postgres, or nobody, since Postgres refuses to run as root. Without Postgres on the machine the
-// error says how to install it; "gendurable dev --fetch" gets one without installing anything.
+// `postgres`, or `nobody`, since Postgres refuses to run as root. Without Postgres on the machine
+// the error says how to install it; "gendurable dev --fetch" gets one without installing anything.
 // Windows is not supported.
 func StartServer(ctx context.Context, c ServerConfig) (*Server, error) {
 	s, err := startServer(ctx, c)

@@ -14,8 +14,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// An error of Again is an outcome, whoever returns it and however it is wrapped. No handler sees
-// it, and no policy counts it.
+// An error of Again is an outcome, whichever function returns it and however it is wrapped. No
+// handler sees it, and no policy counts it.
 func TestAgainIsNoFailure(t *testing.T) {
 	t.Parallel()
 	want := &step.Commit{Kind: step.Again, Delay: time.Minute}

@@ -14,7 +14,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// The instances of each tenant are sent together, and nobody waits for others.
+// The instances of each tenant are sent together, and none waits for others.
 func ExampleByLabel() {
 	notify := func(_ context.Context, visits []*fsm.Visit[int, fsm.None]) ([]fsm.Outcome, error) {
 		outcomes := make([]fsm.Outcome, len(visits))
@@ -264,7 +264,7 @@ func TestBatchFaults(t *testing.T) {
 	require.Empty(t, hidden.Machine(together(noop, fsm.BatchOf(fsm.MaxBatchSize), fsm.Within(fsm.MaxBatchWait))).Faults)
 }
 
-// Each instance has a context of its own beside that of the call.
+// Each instance has a separate context beside the call's.
 func TestTheContextsOfABatch(t *testing.T) {
 	t.Parallel()
 	type of struct{}

@@ -70,7 +70,7 @@ func TestCompiles(t *testing.T) {
 	}
 }
 
-// typeChecker checks a file as a package of its own, against the compiled packages.
+// typeChecker checks a file as a separate package, against the compiled packages.
 func typeChecker(t *testing.T) func(code string) error {
 	t.Helper()
 	var failed strings.Builder

@@ -22,8 +22,8 @@ type document struct {
 
 var documents = fsm.Declare[document, fsm.None]("document", fsm.Initial("embed"))
 
-// A machine embeds documents, a hundred per request, those of one model together. A document that
-// the service refuses fails alone.
+// A machine embeds documents, a hundred per request, the documents of one model together. A
+// document that the service refuses fails alone.
 func ExampleBatchStep() {
 	embed := func(_ context.Context, visits []*fsm.Visit[document, fsm.None]) ([]fsm.Outcome, error) {
 		fmt.Println("one request for", len(visits))

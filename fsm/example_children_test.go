@@ -65,7 +65,7 @@ func ExampleChildrenOutcome_FailFast() {
 	// Output: 0 done, 1 failed, 0 ended, or [] 0s 1
 }
 
-// Two quotes, or whatever there is when somebody says so.
+// Two quotes, or as many as there are when a signal says so.
 func ExampleChildrenOutcome_Or() {
 	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2).Or(Hurry) }))
 	// Output: 2 done, 0 failed, 0 ended, or [hurry] 0s 1

@@ -58,8 +58,8 @@ func TestIdempotencyKeysDiffer(t *testing.T) {
 	}
 }
 
-// The key is the same for every execution of the visit and in the handler, whoever claims the
-// instance, and whatever id its row has.
+// The key is the same for every execution of the visit and in the handler, in every process that
+// claims the instance, with any id of its row.
 func TestIdempotencyKeyIsStable(t *testing.T) {
 	t.Parallel()
 	again := uidClaim(7)

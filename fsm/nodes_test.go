@@ -18,7 +18,7 @@ import (
 func nodeOf(name string) fsm.GraphNode { return fsm.Node(name, cartMachine.New(cart{})) }
 
 // The commit has a node for each, in order, with the edges by index. The methods of a node leave
-// the one that they are called on as it is, and those of its outcome apply.
+// the one that they are called on as it is, and the methods of its outcome apply.
 func TestScheduleGraph(t *testing.T) {
 	t.Parallel()
 	got, err := run(t, func(v *cartVisit) fsm.Outcome {
@@ -198,7 +198,8 @@ func TestFaultsOfAdditions(t *testing.T) {
 	require.Len(t, out.Add.Specs, 2)
 }
 
-// A node may decide what comes behind it; "offer" is in the graph, and waits for what is added.
+// A node may decide which nodes come behind it; "offer" is in the graph, and waits for the added
+// ones.
 func ExampleNextOutcome_Add() {
 	m := hidden.Machine(Loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
 		return v.Done("two more").Add(

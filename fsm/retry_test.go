@@ -109,8 +109,8 @@ func TestRetryDecisions(t *testing.T) {
 	}
 }
 
-// What an outcome has wrong by itself, no retry cures: not those of a policy, which would take
-// weeks to say so.
+// What an outcome has wrong by itself, no retry cures: not the retries of a policy, which would
+// take weeks to say so.
 func TestFaultsOfTheProgramAreNotRetried(t *testing.T) {
 	t.Parallel()
 	_, wrong := run(t, func(v *cartVisit) fsm.Outcome { return v.Next("nowhere", v.State) })

@@ -62,7 +62,7 @@ func TestSpecRules(t *testing.T) {
 	require.True(t, got.Ruled())
 }
 
-// Each insert makes an instance of its own, also two inserts of one spec.
+// Each insert makes a separate instance, also two inserts of one spec.
 func TestSpecUIDs(t *testing.T) {
 	t.Parallel()
 	spec := cartMachine.New(cart{})

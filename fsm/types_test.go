@@ -183,7 +183,7 @@ func (pair) MarshalText() ([]byte, error) { return []byte("x"), nil }
 
 func (*pair) UnmarshalText([]byte) error { return nil }
 
-// What cannot come back is a fault where it is declared.
+// A type that cannot come back is a fault of the declaration.
 func TestTypesThatDoNotComeBack(t *testing.T) {
 	t.Parallel()
 	for says, of := range map[string][]reflect.Type{

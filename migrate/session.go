@@ -262,8 +262,8 @@ func newExecutor(db querier, dir atlas.Dir, revisions *revisions) (*atlas.Execut
 	return executor, nil
 }
 
-// driver is what Atlas' executor needs of a database to apply files: it runs statements. Atlas' own
-// driver of Postgres, which also inspects and plans, would link HCL into every host.
+// driver is a database as far as Atlas' executor needs it to apply files: it runs statements.
+// Atlas' own driver of Postgres, which also inspects and plans, would link HCL into every host.
 type driver struct {
 	querier
 	atlas.Driver // nil: the executor calls nothing else

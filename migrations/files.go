@@ -32,7 +32,7 @@ func Versions() []string {
 	return versions
 }
 
-// Latest returns the version that this program needs: that of the newest migration.
+// Latest returns the version that this program needs: the version of the newest migration.
 func Latest() string {
 	versions := Versions()
 	return versions[len(versions)-1]

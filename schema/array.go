@@ -12,7 +12,7 @@ import (
 
 // Names is a text[] column: the signal names that an instance awaits. Nil is NULL.
 //
-// It is a type of its own, since neither ent nor database/sql knows arrays. It reads and writes the
+// It is a separate type, since neither ent nor database/sql knows arrays. It reads and writes the
 // text form of Postgres, which every driver and every exec mode of pgx leaves unchanged.
 type Names []string
 

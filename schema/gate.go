@@ -52,7 +52,7 @@ func (Gate) Fields() []ent.Field {
 	}
 }
 
-// GateKey is what is known of one value of a gate's label: a row of gate_keys. The key of a gate
+// GateKey holds the facts about one value of a gate's label: a row of gate_keys. The key of a gate
 // itself is its name: that row has the debt of its total rate.
 type GateKey struct{ ent.Schema }
 

@@ -56,8 +56,8 @@ func (Instance) Annotations() []entschema.Annotation {
 	}
 }
 
-// Fields returns the columns: first those of the base, then those that the engine adds. A field is
-// named as package fsm names it, also where the column of the base has another name.
+// Fields returns the columns: first the columns of the base, then those that the engine adds. A
+// field is named as package fsm names it, also where the column of the base has another name.
 func (Instance) Fields() []ent.Field {
 	return append(instanceBase(), instanceEngine()...)
 }
@@ -193,7 +193,7 @@ func (Instance) Indexes() []ent.Index {
 		// Package internal/ddl makes it an index of when the instance's own retention ends.
 		partial("gen_durable_retained", "finished_at IS NOT NULL AND "+ownRetention+" >= 0", "finished_at"),
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),
-		// These serve the sweeps of nodes to be skipped, and of what joins have not waited for.
+		// These serve the sweeps of nodes to be skipped, and of children for which joins have not waited.
 		partial("gen_durable_skip", visible+"pick_lane = 5", "id"),
 		partial("gen_durable_losers", "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round)"+
 			" OR graphs IS NOT NULL AND finished_at IS NOT NULL", "id"),

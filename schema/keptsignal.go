@@ -10,7 +10,7 @@ import (
 	"entgo.io/ent/schema/index"
 )
 
-// KeptSignal is a signal to a correlation key that nobody occupied when it was sent: a row of
+// KeptSignal is a signal to a correlation key that was free when it was sent: a row of
 // kept_signals. It goes to the inbox of the first instance that occupies the key, or expires.
 type KeptSignal struct{ ent.Schema }
 

@@ -10,8 +10,8 @@ import (
 )
 
 // LostClaim is a claim with a partition key that was taken away from its worker while the step
-// might still run there: a row of lost_claims. Whoever claims something of the key next waits until
-// that step has ended, or its worker is gone; then the row goes. In normal operation there is none.
+// might still run there: a row of lost_claims. The next claim of the key waits until that step has
+// ended, or its worker is gone; then the row goes. In normal operation there is none.
 type LostClaim struct{ ent.Schema }
 
 // Annotations name the table and its check.

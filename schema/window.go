@@ -10,8 +10,9 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Window is what inserts of one key know of each other: a row of windows. It exists from the first
-// insert until the GC finds that the window is closed and that its instance no longer waits.
+// Window holds the facts by which inserts of one key know of each other: a row of windows. It
+// exists from the first insert until the GC finds that the window is closed and that its instance
+// no longer waits.
 type Window struct{ ent.Schema }
 
 // Annotations names the table and its checks.

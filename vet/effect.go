@@ -159,7 +159,8 @@ func (u *unit) guarded(code []ast.Node) (yes bool) {
 	return yes
 }
 
-// looksFirst reports whether code reads where it writes: it may find what an earlier run has done.
+// looksFirst reports whether code reads the target of its write: it may find the effect of an
+// earlier run.
 func (u *unit) looksFirst(code []ast.Node) (yes bool) {
 	for _, n := range code {
 		calls(n, func(call *ast.CallExpr) {

@@ -12,9 +12,9 @@ import (
 // kind:
 //
 //   - unreached: there are live workers, and none serves the gate's queue, or registers its
-//     machine, or no version of the machine has its step. So nobody goes through the gate.
-//   - above: a bound that nobody reaches, since there are fewer slots, or since the ceiling of the
-//     queue or the total of the gate is lower.
+//     machine, or no version of the machine has its step. So no instance goes through the gate.
+//   - above: a bound that cannot be reached, since there are fewer slots, or since the ceiling of
+//     the queue or the total of the gate is lower.
 //   - narrow: rates that are not reached, since more instances become due in the 20 ms between two
 //     claims than the burst lets begin at once.
 //   - dead: instances that have places of a gate, seats of a queue or places of whole runs, and
@@ -27,8 +27,8 @@ import (
 //   - closed: gates without places, and keys that are closed for another hour or more.
 //   - unlabelled: gates of a label that none of the newest instances carries which the gate could
 //     concern. $2 is how many of the newest are looked at.
-//   - stray: keys with a weight, or closed, that no gate gives to anybody: there is no such gate,
-//     or it has no label.
+//   - stray: keys with a weight, or closed, that no gate uses: there is no such gate, or it has no
+//     label.
 const gateFaultsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, $1::float8 * interval '1 second' AS patience),
 w AS MATERIALIZED (SELECT w.queues, w.machines FROM {s}.workers w, c WHERE w.expires_at > c.now AND NOT w.draining),
 line AS MATERIALIZED (

@@ -54,7 +54,7 @@ func (o *told) write(w io.Writer, width int) {
 	}
 	t := newTable("at", "visit", "kind", "from", "to", "attempt", "waited", "took", "what")
 	for _, x := range o.Transitions {
-		t.add(x.At, x.Visit, x.Kind, x.From, x.To, x.Attempt, span(x.Waited), span(x.Took), what(&x))
+		t.add(x.At, x.Visit, x.Kind, x.From, x.To, x.Attempt, span(x.Waited), span(x.Took), details(&x))
 	}
 	t.write(w, width)
 	if o.More {
@@ -62,8 +62,8 @@ func (o *told) write(w io.Writer, width int) {
 	}
 }
 
-// what returns the rest of a row as one line.
-func what(t *engine.Transition) string {
+// details returns the rest of a row as one line.
+func details(t *engine.Transition) string {
 	var parts []string
 	if t.Actor != "" {
 		parts = append(parts, "by "+t.Actor)

@@ -33,7 +33,7 @@ var _ entc.Extension = Extension{}
 // New returns the extension.
 func New() Extension { return Extension{} }
 
-// Hooks returns the check of what the schemas say. The generator writes nothing where it fails.
+// Hooks returns the check of what the schemas say. The generator writes nothing if it fails.
 func (Extension) Hooks() []gen.Hook {
 	return []gen.Hook{func(next gen.Generator) gen.Generator {
 		return gen.GenerateFunc(func(g *gen.Graph) error {

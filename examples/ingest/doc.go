@@ -5,7 +5,7 @@
 // Where to look:
 //
 //   - machine.go: the directory's machine and the file's job. Start here.
-//   - totals.go: what is counted, and how a directory adds up its entries.
+//   - totals.go: the counts, and how a directory adds up its entries.
 //   - read.go: one file, one directory listing.
 //   - plain.go: the same without any engine, to compare with.
 //   - run.go: one run of both.

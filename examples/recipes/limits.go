@@ -15,7 +15,7 @@ type Sync struct{ Customer int64 }
 
 var Push = fsm.Declare[Sync, fsm.None]("crm.push", fsm.Queue("crm"))
 
-// crmLimits are those of the API, for all processes together.
+// crmLimits are the limits of the API, for all processes together.
 var crmLimits = engine.Gate{
 	Name: "crm", Machine: Push.Name(),
 	Places: 4,                                               // so many calls at a time,

@@ -69,7 +69,7 @@ func (m panel) invite(ctx context.Context, v *fsm.Visit[Ballot, string]) (fsm.Ou
 	return v.Await("cast", v.State, Vote), nil
 }
 
-// cast ends the ballot: who agrees is done, who does not has failed.
+// cast ends the ballot: a vote that agrees is done, one that does not has failed.
 func cast(_ context.Context, v *fsm.Visit[Ballot, string]) (fsm.Outcome, error) {
 	agrees, _, err := Vote.First(v)
 	switch {

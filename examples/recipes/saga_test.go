@@ -13,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/internal/tier"
 )
 
-// agency is what books and cancels, and what it was asked.
+// agency books and cancels, and notes the calls.
 type agency struct {
 	calls   []string
 	keys    map[string]bool
@@ -61,7 +61,7 @@ func TestATripIsBookedOrUndone(t *testing.T) {
 	}
 }
 
-// What is to be undone is tried until it is.
+// A cancellation is tried until it succeeds.
 func TestATripIsUndoneHoweverLongItTakes(t *testing.T) {
 	t.Parallel()
 	a := &agency{keys: map[string]bool{}, refuses: map[string]error{"hotel": errors.New("full"), "cancel flight": errors.New("closed on sundays")}}

@@ -11,7 +11,7 @@ import (
 
 // Run runs do within layers, the first of which is the outermost; enter calls one layer, which is
 // to call run once. Run returns what the outermost layer returns. A layer that returns no error
-// without having run do, or that runs it a second time, gets an error; what names do in it.
+// without having run do, or that runs it a second time, gets an error, in which what names do.
 //
 // A layer may return no error where do has failed. Whether that counts is for the caller to say,
 // who alone knows what do has made.

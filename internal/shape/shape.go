@@ -98,8 +98,8 @@ func (w *walk) cannot(decodes bool, at, format string, a ...any) {
 	}
 }
 
-// value looks at a type of values that stand at a place. decodes says that a method of what holds
-// them decodes them: it may do what encoding/json cannot.
+// value looks at a type of values that stand at a place. decodes says that a method of the type
+// around them decodes them: it may do what encoding/json cannot.
 func (w *walk) value(t Type, at string, addressable, decodes bool) {
 	if t.Kind() == reflect.Interface {
 		if w.Dynamic = true; t.NumMethod() > 0 {

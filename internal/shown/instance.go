@@ -11,8 +11,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Instance is an instance without its documents. It is embedded: what may be absent, such as the
-// time of its end, is null in one answer and left out of the other, and stands beside it.
+// Instance is an instance without its documents. It is embedded: a field that may be absent, such
+// as the time of its end, is null in one answer and left out of the other, and stands beside it.
 type Instance struct {
 	ID           fsm.ID      `json:"id"`
 	Key          fsm.Key     `json:"key,omitempty"`

@@ -42,7 +42,7 @@ func Addressed(v any) any {
 
 // Texts decodes the texts that an instance has by name, such as its labels. SQL of others may have
 // put in what is no text: it counts as the text that Postgres' ->> makes of it, by which gates read
-// it, too; a null as none. Texts returns nil for what is no object.
+// it, too; a null as none. Texts returns nil for anything but an object.
 func Texts(raw []byte) (texts map[string]string) {
 	if len(raw) == 0 || json.Unmarshal(raw, &texts) == nil && !bytes.Contains(raw, []byte("null")) {
 		return texts

@@ -18,8 +18,8 @@ type Graph struct {
 // Additions are nodes that a node adds to its graph in the commit of its outcome.
 type Additions struct {
 	Specs []Spec // the new nodes
-	// Graph has the names of the new nodes, then those of nodes that are there, to and from which
-	// edges lead. Each edge has a new node at one end at least. No cycle can be seen.
+	// Graph has the names of the new nodes, then the names of existing nodes, to and from which edges
+	// lead. Each edge has a new node at one end at least. No cycle can be seen.
 	Graph Graph
 	Most  int // nodes that the graph may have with them
 }
@@ -41,7 +41,7 @@ type AddError struct {
 	Err   error
 }
 
-// Error returns the field and what is wrong with it.
+// Error returns the field and its fault.
 func (e *AddError) Error() string { return e.Field + ": " + e.Err.Error() }
 
 // Unwrap returns Err.
@@ -63,8 +63,8 @@ func (g *Graph) Bytes() (n int) {
 }
 
 // Cycle returns the path of a cycle in the graph, e.g. "a → b → a"; "" if there is none. It takes
-// the nodes that wait for nothing away, then those that waited for these only, and so on. What is
-// left lies on a cycle, or behind one: going backwards from any of it comes to a cycle.
+// the nodes that wait for nothing away, then those that waited for these only, and so on. Each node
+// that is left lies on a cycle, or behind one: going backwards from any of it comes to a cycle.
 func (g *Graph) Cycle() string {
 	waits, behind, before := make([]int, len(g.Nodes)), make([][]int, len(g.Nodes)), make([][]int, len(g.Nodes))
 	for _, e := range g.Edges {

@@ -14,8 +14,8 @@ import (
 // with which its outcome is committed. So the value is checked here, where the fault is the error
 // of one step.
 const (
-	// maxDepth is the deepest nesting: half of what encoding/json decodes (10,000), and half of what
-	// Postgres 15 takes with its default stack (9,990).
+	// maxDepth is the deepest nesting: half as deep as encoding/json decodes (10,000), and half as
+	// deep as Postgres 15 takes with its default stack (9,990).
 	maxDepth = 5_000
 	// maxWhole and maxScale are how many digits a numeric may have before and after the point.
 	maxWhole = 131_072

@@ -43,7 +43,7 @@ func (m *Machine) from(version int) *Migration {
 }
 
 // Arrives returns the step at which an instance of a version that stands at a step goes on as one
-// of the machine's version, by the chain of migrations from there; false if it stays where it is.
+// of the machine's version, by the chain of migrations from there; false if it stays.
 func Arrives(chain []*Migration, at string) (string, bool) {
 	for _, one := range chain {
 		to, ok := one.Steps[at]

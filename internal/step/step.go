@@ -162,7 +162,7 @@ type Claim struct {
 	Begun bool // this visit's code has been called under this claim: of a node, its release notes that
 
 	// Migrated is the version of the row, where the claim was converted from an older one: Version,
-	// Step and State are those of the newer. 0: it was not.
+	// Step and State are the newer one's. 0: it was not.
 	Migrated int
 
 	// Lingers: a step of another worker may still run under the partition key, though its claim was
@@ -205,13 +205,13 @@ type Claim struct {
 	Omitted bool
 
 	// Inbox reads a page of the unconsumed signals of the instance now, oldest first, behind an id,
-	// and says whether there are more. Nil where there is no database.
+	// and says whether there are more. Nil without a database.
 	Inbox func(ctx context.Context, after int64) (page []Signal, more bool, err error)
-	// Publish stores the progress of the instance, for all to read, while the claim holds. Nil where
-	// there is no database.
+	// Publish stores the progress of the instance, for all to read, while the claim holds. Nil without
+	// a database.
 	Publish func(ctx context.Context, progress json.RawMessage) error
 	// ReadRound reads the round that joins, in spawn order: each call of next reads a page, an empty
-	// one is the end. Nil where there is no database, or nothing joins.
+	// one is the end. Nil without a database, or if nothing joins.
 	ReadRound func(ctx context.Context) (next func() ([]Child, error))
 }
 
@@ -317,7 +317,7 @@ type Commit struct {
 	Add     *Additions      // Next, Done, Fail: nodes for the instance's own graph; nil: none. Without Unless
 }
 
-// Join says what wakes an instance before all of its children have ended, and what becomes of the
+// Join says what wakes an instance before all of its children have ended, and the fate of the
 // others. A zero field wakes nothing. The numbers of a Rejoin are of the children that are left.
 type Join struct {
 	Done    int           // so many children that are done, or too few left for that
@@ -462,8 +462,7 @@ type Machine struct {
 	OnError func(ctx context.Context, c *Claim, failed error) (*Commit, error)
 	// From lists the migrations by which instances of older versions become ones of this.
 	From []*Migration
-	// Unless is what a Done without an alternative of its own does instead, if such signals wait; nil:
-	// it ends.
+	// Unless is what a Done without an alternative does instead, if such signals wait; nil: it ends.
 	Unless *Unless
 	// Faults lists the faults of the definition; engine.New returns them.
 	Faults []error
@@ -492,7 +491,7 @@ type Batch struct {
 	// does not panic. Nil: all of the step may.
 	Key func(c *Claim) (string, error)
 	// Run is Step.Run for several instances: it calls the user's code once. It does not panic. ctx is
-	// that of the call. The result has an element for each member, at its index.
+	// the call's. The result has an element for each member, at its index.
 	Run func(ctx context.Context, members []Member) []Decided
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Hook calls a hook on a goroutine of its own, since runtime.Goexit ends the goroutine that calls
-// it (T73), which would end a scheduler or a lane.
+// Hook calls a hook on a separate goroutine, since runtime.Goexit ends the goroutine that calls it
+// (T73), which would end a scheduler or a lane.
 func Hook(log *slog.Logger, hook func()) {
 	over := make(chan struct{})
 	go func() {

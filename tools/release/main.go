@@ -1,6 +1,6 @@
 // Command release checks that a host can get the modules of this repository at a version, before
-// the version is tagged: it packs what is committed as the module proxy would, serves it from a
-// folder, and builds a host in a module of its own against it, without any replace.
+// the version is tagged: it packs the commit as the module proxy would, serves it from a folder,
+// and builds a host in a separate module against it, without any replace.
 //
 //	go run . [-version v0.1.0] [-root ../..]
 package main
@@ -319,7 +319,7 @@ func pack(proxy string, m module.Version, from string) error {
 	return nil
 }
 
-// environment has a module cache of its own, so that nothing of the check is ever taken for the
+// environment has a separate module cache, so that nothing of the check is ever taken for the
 // published version. What the machine's own cache has is not downloaded again.
 func environment(ctx context.Context, work, proxy string) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOPROXY").Output()

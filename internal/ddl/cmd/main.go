@@ -3,8 +3,8 @@
 //	go run ./internal/ddl/cmd schema FILE   write the desired schema to FILE
 //	go run ./internal/ddl/cmd drift         fail and print the difference, if there is one
 //
-// drift works in a database of its own on the server whose superuser's URL is in
-// GENDURABLE_TEST_URL, or else on a throwaway cluster.
+// drift works in a separate database on the server whose superuser's URL is in GENDURABLE_TEST_URL,
+// or else on a throwaway cluster.
 package main
 
 import (

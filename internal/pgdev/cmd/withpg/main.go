@@ -6,7 +6,7 @@
 //	withpg -install
 //	withpg -fetch major directory
 //
-// Without -fsync the cluster is in memory where there is much of it; TMPDIR puts it elsewhere.
+// Without -fsync the cluster is in memory if there is much of it; TMPDIR puts it elsewhere.
 //
 // If the variable is set already, withpg uses that server and starts none. With -install it
 // installs the parts of Postgres and PgBouncer that the machine lacks; with -fetch it puts the
@@ -39,7 +39,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit code; with an error of its own, the code is not zero.
+// run returns the exit code; with its own error, the code is not zero.
 func run(arguments []string) (int, error) {
 	flags := flag.NewFlagSet("withpg", flag.ContinueOnError)
 	install := flags.Bool("install", false, "install Postgres and PgBouncer, as root by apt-get")

@@ -35,8 +35,8 @@ type outcome struct {
 	Figures  []string `json:"figures"` // what tests logged behind "proof: "
 }
 
-// condense reads what go test -json prints, and writes one line a package, all output of what
-// fails, and how many top-level tests passed. verbose also writes the output of tests that pass.
+// condense reads what go test -json prints, and writes one line a package, all output of failures,
+// and how many top-level tests passed. verbose also writes the output of tests that pass.
 func condense(from io.Reader, to io.Writer, verbose bool) (outcome, error) {
 	var o outcome
 	said := map[[2]string][]string{} // package and top-level test → its output so far

@@ -7,7 +7,7 @@
 //	tier proven                  fail unless every row of docs/proof.md is of this code
 //	tier beside n command…       run a command beside n busy loops
 //
-// The stages of one run are in the file that TIER_LOG names. The exit code is that of the command.
+// The stages of one run are in the file that TIER_LOG names. The exit code is the command's.
 package main
 
 import (

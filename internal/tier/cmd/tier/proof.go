@@ -29,7 +29,7 @@ const (
 )
 
 // proof runs a command, and writes the row of its part. A part that fails leaves its row as it was.
-// What is not committed is no commit's proof: the row says so by a "+".
+// Changes that are not committed are no commit's proof: the row says so by a "+".
 func proof(part string, command []string) error {
 	commit, err := head()
 	if err != nil {

@@ -42,7 +42,7 @@ func begin(log string) error {
 	return nil
 }
 
-// stage runs a command, and appends what it took to the log. What fails is in the log, too.
+// stage runs a command, and appends what it took to the log. A failure is in the log, too.
 func stage(log, name string, command []string) error {
 	t, failed := execute(command)
 	t.Stage = name

@@ -166,7 +166,7 @@ func TestACommandRunsBesideALoad(t *testing.T) {
 	require.NoError(t, alone.Run())
 }
 
-// The child of a child counts, and what runs beside them does not.
+// The child of a child counts, and a process that runs beside them does not.
 func TestTheLargestProcessIsNamed(t *testing.T) {
 	t.Parallel()
 	if _, ok := available(); !ok {
