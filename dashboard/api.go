@@ -161,7 +161,7 @@ func jsonName(of reflect.Type) string {
 	for of.Kind() == reflect.Pointer {
 		of = of.Elem()
 	}
-	switch of.Kind() { //nolint:exhaustive // bodies have few others
+	switch of.Kind() {
 	case reflect.Struct, reflect.Map:
 		return "object"
 	case reflect.Slice, reflect.Array:

@@ -131,7 +131,7 @@ func (i *Insertion) Failed(err error) error {
 	if len(i.doubt) > 0 {
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
-	return fmt.Errorf("insert %s: %w", numbered(len(i.list), "instance"), err)
+	return fmt.Errorf("insert %s: %w", instances(len(i.list)), err)
 }
 
 // Insert makes an [Insertion] and tries it until ctx ends.

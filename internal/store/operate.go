@@ -191,7 +191,7 @@ func (s *Store) Operate(ctx context.Context, ids []int64, o *Order) (out Operate
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	if err != nil {
-		return Operated{}, fmt.Errorf("%s %s: %w", o.Verb.Doing(), numbered(len(ids), "instance"), err)
+		return Operated{}, fmt.Errorf("%s %s: %w", o.Verb.Doing(), instances(len(ids)), err)
 	}
 	return out, nil
 }

@@ -119,7 +119,7 @@ func (s *Store) hides(send send, target *member, id int64, o *Order) (bool, erro
 // restart carries out a Restart of one instance.
 func (s *Store) restart(send send, asked []int64, o *Order, out *Operated) error {
 	if len(asked) != 1 {
-		return errors.New("Restart takes one instance")
+		return errors.New("a Restart takes one instance")
 	}
 	id, found := asked[0], map[int64]*operated{}
 	target, err := s.member(send, id)

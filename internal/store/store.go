@@ -195,10 +195,10 @@ func duration(micros int64) time.Duration {
 	return time.Duration(max(-most, min(micros, most))) * time.Microsecond
 }
 
-// numbered returns a number of things for the text of an error: "1 instance", "2 instances".
-func numbered(n int, thing string) string {
+// instances returns a number of instances for the text of an error: "1 instance", "2 instances".
+func instances(n int) string {
 	if n == 1 {
-		return "1 " + thing
+		return "1 instance"
 	}
-	return fmt.Sprintf("%d %ss", n, thing)
+	return fmt.Sprintf("%d instances", n)
 }

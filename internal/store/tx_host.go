@@ -83,7 +83,7 @@ func (h *Hosted) Insert(ctx context.Context, list []*step.Spec, by By) (out []In
 	}
 	if err != nil {
 		h.s.unlearn()
-		return nil, Effects{}, fmt.Errorf("insert %s in your transaction: %w", numbered(len(list), "instance"), err)
+		return nil, Effects{}, fmt.Errorf("insert %s in your transaction: %w", instances(len(list)), err)
 	}
 	return out, effects, nil
 }
@@ -121,7 +121,7 @@ func (h *Hosted) Cancel(ctx context.Context, ids []int64, o *Order) (out Operate
 		err = h.s.operate(send, ids, o, &out)
 	}
 	if err != nil {
-		return Operated{}, fmt.Errorf("cancel %s in your transaction: %w", numbered(len(ids), "instance"), err)
+		return Operated{}, fmt.Errorf("cancel %s in your transaction: %w", instances(len(ids)), err)
 	}
 	return out, nil
 }
@@ -148,7 +148,7 @@ func (h *Hosted) Live(ctx context.Context, ids []int64) (out []Change, err error
 		return err
 	}
 	if err := h.run(ctx, h.s.stmt(stillLiveSQL, read, slices.Compact(slices.Sorted(slices.Values(ids))))); err != nil {
-		return nil, fmt.Errorf("check in your transaction whether %s have ended: %w", numbered(len(ids), "instance"), err)
+		return nil, fmt.Errorf("check in your transaction whether %s have ended: %w", instances(len(ids)), err)
 	}
 	return out, nil
 }
