@@ -203,8 +203,8 @@ func TestNewRefusesDeclarationsOfKeys(t *testing.T) {
 	machine := fsm.Declare[string, string]("account", fsm.KeyBy(func(int) fsm.Key { return "" }), fsm.KeyScope(9))
 	_, err := engine.New(engine.Config{Pool: nowhere(t, 2), Machines: []fsm.Definition{machine.Job(echo)}})
 	require.ErrorAs(t, err, new(*fsm.DefinitionError))
-	require.ErrorContains(t, err, "key: KeyBy takes a int, and the state is a string")
-	require.ErrorContains(t, err, "key_scope: 9")
+	require.ErrorContains(t, err, `Machines[0].key: machine "account" version 1: KeyBy takes a int, and the state is a string`)
+	require.ErrorContains(t, err, `Machines[0].key_scope: machine "account" version 1: 9 is no scope`)
 }
 
 // salted encodes each state as another text, as a codec that encrypts does.
