@@ -34,19 +34,23 @@ func (s *skips) run() {
 	dueSweep{process: s.process, due: s.skipsDue, pace: sweepPace, sweep: s.patiently, what: "fail nodes that are to be skipped"}.run()
 }
 
-// patiently sweeps, and again while something is left that this process has made due.
+// patiently sweeps, and again while something is left that this process has made due. An error may
+// have left something as well.
 func (s *skips) patiently(ctx context.Context) (last time.Duration, err error) {
 	own := s.skipsOwn.Swap(false)
 	for try := 1; ; try++ {
-		if last, err = s.sweep(ctx); err != nil || !own || try > skipTries {
+		last, err = s.sweep(ctx)
+		if !own {
 			return last, err
 		}
 		left := false
-		_, err := s.slice(ctx, func(ctx context.Context) (err error) {
-			left, err = s.db.ToSkip(ctx)
-			return err
-		})
-		if err != nil || !left || !s.pause(pace.Backoff(try, skipLeast, skipLate)) {
+		if err == nil {
+			_, err = s.slice(ctx, func(ctx context.Context) (err error) {
+				left, err = s.db.ToSkip(ctx)
+				return err
+			})
+		}
+		if !left && err == nil || try > skipTries || !s.pause(pace.Backoff(try, skipLeast, skipLate)) {
 			return last, err
 		}
 	}
