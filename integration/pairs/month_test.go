@@ -475,16 +475,16 @@ func (m *month) finish() {
 	}
 }
 
-// tail returns what was found, and the end of the story.
+// tail returns the end of the story, and what was found.
 func (m *month) tail() string {
 	m.m.Lock()
 	defer m.m.Unlock()
 	var out strings.Builder
-	for _, v := range m.violations[:min(len(m.violations), 20)] {
-		fmt.Fprintln(&out, v)
-	}
 	for _, line := range m.story[max(0, len(m.story)-100):] {
 		fmt.Fprintln(&out, line)
+	}
+	for _, v := range m.violations[:min(len(m.violations), 20)] {
+		fmt.Fprintln(&out, v)
 	}
 	return out.String()
 }
