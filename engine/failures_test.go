@@ -23,17 +23,18 @@ func TestFailuresAreGrouped(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, engine.Failures{Groups: []engine.FailureGroup{}}, found)
 
-	_, err = pool.Exec(ctx, `INSERT INTO gendurable.gen_durable (fsm, step, queue, status, failure, last_error, finished_at)
-		SELECT m, s, 'q', st::gendurable.durable_status, f, e || n, now() - n * interval '1 s' FROM generate_series(1, 3) n, (VALUES
+	_, err = pool.Exec(ctx, `INSERT INTO gendurable.gen_durable (fsm, step, queue, status, failure, last_error, errors, finished_at)
+		SELECT m, s, 'q', st::gendurable.durable_status, f, e || n, jsonb_build_array(jsonb_build_object('step', s, 'error', e || n)), now() - n * interval '1 s' FROM generate_series(1, 3) n, (VALUES
 		('a', 's', 'failed', 'error', 'no order '), ('a', 't', 'failed', 'error', 'no order '), ('b', 's', 'failed', 'decided', repeat('x', 300)),
 		('b', 's', 'done', NULL, NULL)) v (m, s, st, f, e)`)
 	require.NoError(t, err)
-	_, err = pool.Exec(ctx, `INSERT INTO gendurable.gen_durable (fsm, step, queue, status, failure, last_error, finished_at)
-		VALUES ('a', 's', 'q', 'failed', 'error', 'no order 77, not at all', now() - interval '1 h'), ('a', 's', 'r', 'failed', 'error', 'no order 9', now())`)
+	_, err = pool.Exec(ctx, `INSERT INTO gendurable.gen_durable (fsm, step, queue, status, failure, last_error, errors, finished_at)
+		VALUES ('a', 's', 'q', 'failed', 'error', 'no order 77, not at all', '[{"step": "s", "error": "no order 77, not at all"}]', now() - interval '1 h'),
+			('a', 's', 'r', 'failed', 'error', 'no order 9', '[{"step": "s", "error": "no order 9"}]', now())`)
 	require.NoError(t, err)
 	found, err = e.Failures(ctx, engine.FailuresOptions{})
 	require.NoError(t, err)
-	require.EqualValues(t, 14, found.Looked)
+	require.EqualValues(t, 11, found.Looked)
 	require.False(t, found.More)
 	counts := map[string]int64{}
 	for _, g := range found.Groups {

@@ -62,6 +62,8 @@ func criteria(f *Filter) (c store.Filter, some bool, err error) {
 		}
 	}
 	switch {
+	case f.Fingerprint != "" && store.FingerprintOf(f.Fingerprint) == nil:
+		return c, false, badQuery("Fingerprint", "%.80q, want 16 hexadecimal digits in lower case, as Failures returns them", f.Fingerprint)
 	case f.Version < 0:
 		return c, false, badQuery("Version", "%d, at least 1", f.Version)
 	case f.Version > math.MaxInt32:
@@ -70,7 +72,7 @@ func criteria(f *Filter) (c store.Filter, some bool, err error) {
 		return c, false, badQuery("Parent", "%d, at least 1", f.Parent)
 	}
 	c = store.Filter{Machine: f.Machine, Version: f.Version, Step: f.Step, Queue: f.Queue, Key: string(f.Key), KeyPrefix: f.KeyPrefix,
-		PartitionKey: f.PartitionKey, Parent: int64(f.Parent), ErrorText: f.ErrorText}
+		PartitionKey: f.PartitionKey, Parent: int64(f.Parent), ErrorText: f.ErrorText, Fingerprint: f.Fingerprint}
 	for i, s := range f.Status {
 		if !slices.Contains(fsm.Statuses(), s) {
 			return c, false, badQuery(fmt.Sprintf("Status[%d]", i), "%.80q is no status, want one of %s", string(s), listed(fsm.Statuses()))

@@ -32,8 +32,10 @@ const (
 // when the list went past it.
 //
 // List goes by an index where Key, Parent, Labels or the one status executing is given and finds
-// less than 10,000 instances. Else it goes along the primary key, of which one page visits 10,000
-// rows. Either is one statement; a page that finds too many by the index takes two.
+// less than 10,000 instances. Else it goes along the primary key, or for a Fingerprint, the one
+// status failed or a Failure along an index of these, and one page visits 10,000 rows. Either is
+// one statement; a page that finds too many by the index takes two. Page.SearchedTo says how far a
+// page has come that did not find enough.
 //
 // Errors: a *[QueryError].
 func (e *Engine) List(ctx context.Context, q Query) (page Page, err error) {
@@ -52,7 +54,7 @@ func (e *Engine) List(ctx context.Context, q Query) (page Page, err error) {
 	}
 	page.Instances = found.Instances
 	if found.Next != nil {
-		page.Next = cursor{of, *found.Next, found.Walk}.text()
+		page.Next, page.SearchedTo = cursor{of, *found.Next, found.Walk}.text(), found.Searched.UTC()
 	}
 	return page, nil
 }

@@ -105,6 +105,8 @@ type Instance struct {
 	Trace fsm.Texts `json:"trace,omitempty"`
 	// its newest errors, oldest first
 	Errors json.RawMessage `json:"errors,omitempty"`
+	// of a failed instance: equal for those that failed alike; generated, never written
+	Fingerprint *int64 `json:"fingerprint,omitempty"`
 	// the gate at which it is in line, or of which it has a place: name, or name/value
 	Gate *string `json:"gate,omitempty"`
 	// the step at which it is set aside; as it is, since no index may name step
@@ -214,7 +216,7 @@ func (*Instance) scanValues(columns []string) ([]any, error) {
 			values[i] = new(schema.Statuses)
 		case instance.FieldTimedOut, instance.FieldPaused:
 			values[i] = new(sql.NullBool)
-		case instance.FieldID, instance.FieldVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane, instance.FieldPlace, instance.FieldSeat, instance.FieldRunPlace, instance.FieldJoinRound, instance.FieldJoinSize, instance.FieldJoinDone, instance.FieldJoinFailed, instance.FieldWakeDone, instance.FieldWakeFailed, instance.FieldWakeEnded, instance.FieldStreamMost, instance.FieldStreamNth, instance.FieldStreamVisit:
+		case instance.FieldID, instance.FieldVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane, instance.FieldFingerprint, instance.FieldPlace, instance.FieldSeat, instance.FieldRunPlace, instance.FieldJoinRound, instance.FieldJoinSize, instance.FieldJoinDone, instance.FieldJoinFailed, instance.FieldWakeDone, instance.FieldWakeFailed, instance.FieldWakeEnded, instance.FieldStreamMost, instance.FieldStreamNth, instance.FieldStreamVisit:
 			values[i] = new(sql.NullInt64)
 		case instance.FieldMachine, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure, instance.FieldGate, instance.FieldAsideStep, instance.FieldRunGate, instance.FieldNode:
 			values[i] = new(sql.NullString)
@@ -518,6 +520,13 @@ func (_m *Instance) assignValues(columns []string, values []any) error {
 				if err := json.Unmarshal(*value, &_m.Errors); err != nil {
 					return fmt.Errorf("unmarshal field errors: %w", err)
 				}
+			}
+		case instance.FieldFingerprint:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field fingerprint", values[i])
+			} else if value.Valid {
+				_m.Fingerprint = new(int64)
+				*_m.Fingerprint = value.Int64
 			}
 		case instance.FieldGate:
 			if value, ok := values[i].(*sql.NullString); !ok {
@@ -857,6 +866,11 @@ func (_m *Instance) String() string {
 	builder.WriteString(", ")
 	builder.WriteString("errors=")
 	builder.WriteString(fmt.Sprintf("%v", _m.Errors))
+	builder.WriteString(", ")
+	if v := _m.Fingerprint; v != nil {
+		builder.WriteString("fingerprint=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
 	builder.WriteString(", ")
 	if v := _m.Gate; v != nil {
 		builder.WriteString("gate=")

@@ -27,6 +27,7 @@ type Filter struct {
 	Labels         map[string]string // the instance has all of these, and maybe others
 	Parent         ID                // selects the children of this instance, of any round; 0: any
 	ErrorText      string            // a part of the last error, in upper or lower case, of at most MaxErrorText bytes; "": any
+	Fingerprint    string            // selects exactly the failed instances of a group of engine.Failures; "": any
 	InsertedAfter  time.Time         // at this time or later; zero: any
 	InsertedBefore time.Time         // before this time; zero: any
 	All            bool              // a bulk verb without any other criterion selects every instance
@@ -59,6 +60,9 @@ type Query struct {
 type Page[S, R any] struct {
 	Instances []Instance[S, R] `json:"instances"`
 	Next      string           `json:"next,omitempty"` // the cursor for Query.After; "": this is the last page
+	// SearchedTo is set if the page is shorter than the limit though the list goes on: the page has
+	// searched up to instances that were inserted at this time.
+	SearchedTo time.Time `json:"searched_to,omitzero"`
 }
 
 // RawPage is a page of instances whose machine is not known at compile time.
@@ -99,7 +103,7 @@ func (m Machine[S, R]) List(ctx context.Context, from Lister, q Query) (page Pag
 	if err != nil {
 		return page, err
 	}
-	page.Next = raw.Next
+	page.Next, page.SearchedTo = raw.Next, raw.SearchedTo
 	var wrong []error
 	known := definition(from, &m.d)
 	for _, r := range raw.Instances {

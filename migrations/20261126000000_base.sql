@@ -69,6 +69,19 @@ CREATE TABLE "gen_durable" (
   "trace" jsonb,
   "failure" text,
   "last_error" text,
+  -- What a failed row has in common with those that failed alike: machine, version, step, queue, kind, and the beginning of its error
+  -- without what differs from instance to instance: quoted texts, addresses, numbers, and words with digits or of hexadecimal digits
+  -- only. An apostrophe within a word opens no quotation. Step and error are those of the newest entry of errors: Postgres computes the
+  -- column whenever an UPDATE names one that it depends on, and a commit that keeps its claim names step and last_error. Built-in
+  -- functions only: so a shard on another node of Citus has it as well.
+  "fingerprint" bigint GENERATED ALWAYS AS (
+    CASE WHEN "status" = 'failed' THEN hashtextextended(
+      left(regexp_replace(left(coalesce("errors"->-1->>'error', ''), 500) COLLATE "C",
+        '"(?:[^"\\]|\\.)*(?:"|$)|`[^`]*(?:`|$)|[A-Za-z]''[A-Za-z]|''[^'']*''|[A-Za-z0-9_.+-]*@[A-Za-z0-9_.-]*|-?(?:[0-9A-Fa-f]{4,}|[A-Za-z0-9_]*(?:[0-9]|::))[A-Za-z0-9_.:-]*',
+        '#', 'g'), 200),
+      hashtextextended(coalesce("failure", ''), hashtextextended(coalesce("errors"->-1->>'step', ''),
+        hashtextextended("queue", hashtextextended("fsm", "fsm_version"::bigint))))) END
+  ) STORED,
   "errors" jsonb,
   "deadline" timestamptz,
   "parent_id" bigint,
@@ -230,6 +243,11 @@ CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE "a
 
 -- For the deadlines of instances.
 CREATE INDEX "gen_durable_expiry" ON "gen_durable" ("deadline") WHERE "deadline" IS NOT NULL AND "finished_at" IS NULL;
+
+-- The failed instances, for lists of them, and those of each fingerprint. Both are counted and grouped without a look at the table.
+CREATE INDEX "gen_durable_failed" ON "gen_durable" ("id") INCLUDE ("fingerprint") WHERE "status" = 'failed';
+
+CREATE INDEX "gen_durable_alike" ON "gen_durable" ("fingerprint", "id") INCLUDE ("finished_at") WHERE "fingerprint" IS NOT NULL;
 
 -- For GC. Not on updated_at: an index that names what every commit changes costs every commit its heap-only update.
 CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE "finished_at" IS NOT NULL;

@@ -97,6 +97,7 @@ var (
 		crashes integer not null default 0
 		commit_id uuid
 		failure text
+		fingerprint bigint generated CASE WHEN (status = 'failed'::durable_status) THEN hashtextextended("left"(regexp_replace(("left"(COALESCE(((errors -> '-1'::integer) ->> 'error'::text), ''::text), 500) COLLATE "C"), '"(?:[^"\\]|\\.)*(?:"|$)|` + "`[^`]*(?:`|$)" + `|[A-Za-z]''[A-Za-z]|''[^'']*''|[A-Za-z0-9_.+-]*@[A-Za-z0-9_.-]*|-?(?:[0-9A-Fa-f]{4,}|[A-Za-z0-9_]*(?:[0-9]|::))[A-Za-z0-9_.:-]*'::text, '#'::text, 'g'::text), 200), hashtextextended(COALESCE(failure, ''::text), hashtextextended(COALESCE(((errors -> '-1'::integer) ->> 'step'::text), ''::text), hashtextextended(queue, hashtextextended(fsm, (fsm_version)::bigint))))) ELSE NULL::bigint END
 		finished_at timestamp with time zone
 		await_deadline timestamp with time zone
 		timed_out boolean not null default false
@@ -146,11 +147,13 @@ var (
 		signals_target_id_fkey FOREIGN KEY (target_id) REFERENCES gen_durable(id) ON DELETE CASCADE`)
 
 	indexes = lines(`
+		CREATE INDEX gen_durable_alike ON gen_durable USING btree (fingerprint, id) INCLUDE (finished_at) WHERE (fingerprint IS NOT NULL)
 		CREATE INDEX gen_durable_aside ON gen_durable USING btree (queue, fsm, fsm_version, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 2))
 		CREATE UNIQUE INDEX gen_durable_busy ON gen_durable USING btree (partition_key) WHERE ((status = 'executing'::durable_status) AND (partition_key IS NOT NULL))
 		CREATE UNIQUE INDEX gen_durable_correlation ON gen_durable USING btree (correlation_guard) WHERE (correlation_guard IS NOT NULL)
 		CREATE INDEX gen_durable_deadline ON gen_durable USING btree (await_deadline) WHERE (await_deadline IS NOT NULL)
 		CREATE INDEX gen_durable_expiry ON gen_durable USING btree (deadline) WHERE ((deadline IS NOT NULL) AND (finished_at IS NULL))
+		CREATE INDEX gen_durable_failed ON gen_durable USING btree (id) INCLUDE (fingerprint) WHERE (status = 'failed'::durable_status)
 		CREATE INDEX gen_durable_finished ON gen_durable USING btree (finished_at) WHERE (finished_at IS NOT NULL)
 		CREATE INDEX gen_durable_key ON gen_durable USING btree (partition_key, queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (partition_key IS NOT NULL))
 		CREATE INDEX gen_durable_labels ON gen_durable USING gin (labels jsonb_path_ops) WHERE (labels IS NOT NULL)

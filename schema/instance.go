@@ -117,6 +117,8 @@ func instanceEngine() []ent.Field {
 		field.JSON("labels", fsm.Texts{}).Optional().Comment("what the host finds it by"),
 		field.JSON("trace", fsm.Texts{}).Optional().Comment("the trace that it was inserted in"),
 		field.JSON("errors", json.RawMessage{}).Optional().Comment("its newest errors, oldest first"),
+		field.Int64("fingerprint").Optional().Nillable().Immutable().
+			Comment("of a failed instance: equal for those that failed alike; generated, never written"),
 		field.Text("gate").Optional().Nillable().Comment("the gate at which it is in line, or of which it has a place: name, or name/value"),
 		field.Text("aside_step").Optional().Nillable().Comment("the step at which it is set aside; as it is, since no index may name step"),
 		field.Int32("place").Optional().Nillable().Comment("the place that it has while it executes"),
@@ -190,6 +192,9 @@ func (Instance) Indexes() []ent.Index {
 		partial("gen_durable_run", "run_place IS NOT NULL AND finished_at IS NULL", "run_gate", "run_place").Unique(),
 		// These serve GC and await timeouts.
 		partial("gen_durable_finished", "finished_at IS NOT NULL", "finished_at"),
+		// These serve lists and groups of failures.
+		partial("gen_durable_failed", "status = 'failed'::durable_status", "id").Annotations(entsql.IncludeColumns("fingerprint")),
+		partial("gen_durable_alike", "fingerprint IS NOT NULL", "fingerprint", "id").Annotations(entsql.IncludeColumns("finished_at")),
 		// Package internal/ddl makes it an index of when the instance's own retention ends.
 		partial("gen_durable_retained", "finished_at IS NOT NULL AND "+ownRetention+" >= 0", "finished_at"),
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),

@@ -99,6 +99,8 @@ const (
 	FieldTrace = "trace"
 	// FieldErrors holds the string denoting the errors field in the database.
 	FieldErrors = "errors"
+	// FieldFingerprint holds the string denoting the fingerprint field in the database.
+	FieldFingerprint = "fingerprint"
 	// FieldGate holds the string denoting the gate field in the database.
 	FieldGate = "gate"
 	// FieldAsideStep holds the string denoting the aside_step field in the database.
@@ -211,6 +213,7 @@ var Columns = []string{
 	FieldLabels,
 	FieldTrace,
 	FieldErrors,
+	FieldFingerprint,
 	FieldGate,
 	FieldAsideStep,
 	FieldPlace,
@@ -440,6 +443,11 @@ func ByPaused(opts ...sql.OrderTermOption) OrderOption {
 // ByDeadline orders the results by the deadline field.
 func ByDeadline(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldDeadline, opts...).ToFunc()
+}
+
+// ByFingerprint orders the results by the fingerprint field.
+func ByFingerprint(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldFingerprint, opts...).ToFunc()
 }
 
 // ByGate orders the results by the gate field.

@@ -236,6 +236,11 @@ func Deadline(v time.Time) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldDeadline, v))
 }
 
+// Fingerprint applies equality check predicate on the "fingerprint" field. It's identical to FingerprintEQ.
+func Fingerprint(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldFingerprint, v))
+}
+
 // Gate applies equality check predicate on the "gate" field. It's identical to GateEQ.
 func Gate(v string) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldGate, v))
@@ -2128,6 +2133,56 @@ func ErrorsIsNil() predicate.Instance {
 // ErrorsNotNil applies the NotNil predicate on the "errors" field.
 func ErrorsNotNil() predicate.Instance {
 	return predicate.Instance(sql.FieldNotNull(FieldErrors))
+}
+
+// FingerprintEQ applies the EQ predicate on the "fingerprint" field.
+func FingerprintEQ(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldFingerprint, v))
+}
+
+// FingerprintNEQ applies the NEQ predicate on the "fingerprint" field.
+func FingerprintNEQ(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldFingerprint, v))
+}
+
+// FingerprintIn applies the In predicate on the "fingerprint" field.
+func FingerprintIn(vs ...int64) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldFingerprint, vs...))
+}
+
+// FingerprintNotIn applies the NotIn predicate on the "fingerprint" field.
+func FingerprintNotIn(vs ...int64) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldFingerprint, vs...))
+}
+
+// FingerprintGT applies the GT predicate on the "fingerprint" field.
+func FingerprintGT(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldFingerprint, v))
+}
+
+// FingerprintGTE applies the GTE predicate on the "fingerprint" field.
+func FingerprintGTE(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldFingerprint, v))
+}
+
+// FingerprintLT applies the LT predicate on the "fingerprint" field.
+func FingerprintLT(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldFingerprint, v))
+}
+
+// FingerprintLTE applies the LTE predicate on the "fingerprint" field.
+func FingerprintLTE(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldFingerprint, v))
+}
+
+// FingerprintIsNil applies the IsNil predicate on the "fingerprint" field.
+func FingerprintIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldFingerprint))
+}
+
+// FingerprintNotNil applies the NotNil predicate on the "fingerprint" field.
+func FingerprintNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldFingerprint))
 }
 
 // GateEQ applies the EQ predicate on the "gate" field.

@@ -110,6 +110,7 @@ var (
 		{Name: "labels", Type: field.TypeJSON, Nullable: true},
 		{Name: "trace", Type: field.TypeJSON, Nullable: true},
 		{Name: "errors", Type: field.TypeJSON, Nullable: true},
+		{Name: "fingerprint", Type: field.TypeInt64, Nullable: true},
 		{Name: "gate", Type: field.TypeString, Nullable: true, Size: 2147483647},
 		{Name: "aside_step", Type: field.TypeString, Nullable: true, Size: 2147483647},
 		{Name: "place", Type: field.TypeInt32, Nullable: true},
@@ -141,7 +142,7 @@ var (
 		ForeignKeys: []*schema.ForeignKey{
 			{
 				Symbol:     "gen_durable_parent_id_fkey",
-				Columns:    []*schema.Column{GenDurableColumns[63]},
+				Columns:    []*schema.Column{GenDurableColumns[64]},
 				RefColumns: []*schema.Column{GenDurableColumns[0]},
 				OnDelete:   schema.SetNull,
 			},
@@ -166,7 +167,7 @@ var (
 			{
 				Name:    "gen_durable_parent",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[63]},
+				Columns: []*schema.Column{GenDurableColumns[64]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "parent_id IS NOT NULL",
 				},
@@ -190,7 +191,7 @@ var (
 			{
 				Name:    "gen_durable_stray",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[1], GenDurableColumns[2], GenDurableColumns[43], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
+				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[1], GenDurableColumns[2], GenDurableColumns[44], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "status = 'runnable'::durable_status AND NOT paused AND pick_lane = 4",
 				},
@@ -214,10 +215,10 @@ var (
 			{
 				Name:    "gen_durable_lines",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[42], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
+				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[43], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
 					OpClassColumns: map[string]string{
-						GenDurableColumns[42].Name: "text_pattern_ops",
+						GenDurableColumns[43].Name: "text_pattern_ops",
 					},
 					Where: "status = 'runnable'::durable_status AND NOT paused AND pick_lane = 3",
 				},
@@ -225,7 +226,7 @@ var (
 			{
 				Name:    "gen_durable_place",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[42], GenDurableColumns[44]},
+				Columns: []*schema.Column{GenDurableColumns[43], GenDurableColumns[45]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "place IS NOT NULL",
 				},
@@ -233,7 +234,7 @@ var (
 			{
 				Name:    "gen_durable_seat",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[45]},
+				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[46]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "seat IS NOT NULL",
 				},
@@ -241,7 +242,7 @@ var (
 			{
 				Name:    "gen_durable_run",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[46], GenDurableColumns[47]},
+				Columns: []*schema.Column{GenDurableColumns[47], GenDurableColumns[48]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "run_place IS NOT NULL AND finished_at IS NULL",
 				},
@@ -252,6 +253,28 @@ var (
 				Columns: []*schema.Column{GenDurableColumns[28]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "finished_at IS NOT NULL",
+				},
+			},
+			{
+				Name:    "gen_durable_failed",
+				Unique:  false,
+				Columns: []*schema.Column{GenDurableColumns[0]},
+				Annotation: &entsql.IndexAnnotation{
+					IncludeColumns: []string{
+						GenDurableColumns[42].Name,
+					},
+					Where: "status = 'failed'::durable_status",
+				},
+			},
+			{
+				Name:    "gen_durable_alike",
+				Unique:  false,
+				Columns: []*schema.Column{GenDurableColumns[42], GenDurableColumns[0]},
+				Annotation: &entsql.IndexAnnotation{
+					IncludeColumns: []string{
+						GenDurableColumns[28].Name,
+					},
+					Where: "fingerprint IS NOT NULL",
 				},
 			},
 			{
@@ -289,7 +312,7 @@ var (
 			{
 				Name:    "gen_durable_node",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[63], GenDurableColumns[32], GenDurableColumns[59]},
+				Columns: []*schema.Column{GenDurableColumns[64], GenDurableColumns[32], GenDurableColumns[60]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "node IS NOT NULL",
 				},

@@ -28,6 +28,13 @@ const (
 	// guard is the correlation key while it is occupied. The statuses are an array of the enum, not of
 	// text: a generated column must be immutable, and the cast from an enum to text is not.
 	guard = `CASE WHEN correlation_key IS NOT NULL AND status = ANY (correlation_scope) THEN correlation_key END`
+
+	// alike is equal for instances that failed alike; the base says what it leaves out of an error.
+	alike = `CASE WHEN status = 'failed' THEN hashtextextended(left(regexp_replace(left(coalesce(errors->-1->>'error', ''), 500) COLLATE "C", '` +
+		`"(?:[^"\\]|\\.)*(?:"|$)|` + "`[^`]*(?:`|$)" + `|[A-Za-z]''[A-Za-z]|''[^'']*''|[A-Za-z0-9_.+-]*@[A-Za-z0-9_.-]*` +
+		`|-?(?:[0-9A-Fa-f]{4,}|[A-Za-z0-9_]*(?:[0-9]|::))[A-Za-z0-9_.:-]*', '#', 'g'), 200), ` +
+		`hashtextextended(coalesce(failure, ''), hashtextextended(coalesce(errors->-1->>'step', ''), ` +
+		`hashtextextended(queue, hashtextextended(fsm, fsm_version::bigint))))) END`
 )
 
 // SQL returns the desired schema as a script without schema qualifiers, for an empty schema that is

@@ -65,6 +65,8 @@ func (p *patcher) column(table *schema.Table, column *schema.Column) error {
 		identity.Generation = postgres.GeneratedTypeAlways
 	case "correlation_guard":
 		column.SetGeneratedExpr(&schema.GeneratedExpr{Expr: guard, Type: "STORED"})
+	case "fingerprint":
+		column.SetGeneratedExpr(&schema.GeneratedExpr{Expr: alike, Type: "STORED"})
 	}
 
 	switch columnType := column.Type.Type.(type) {

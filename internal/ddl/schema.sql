@@ -116,6 +116,7 @@ CREATE TABLE "gen_durable" (
   "labels" jsonb NULL,
   "trace" jsonb NULL,
   "errors" jsonb NULL,
+  "fingerprint" bigint NULL GENERATED ALWAYS AS (CASE WHEN status = 'failed' THEN hashtextextended(left(regexp_replace(left(coalesce(errors->-1->>'error', ''), 500) COLLATE "C", '"(?:[^"\\]|\\.)*(?:"|$)|`[^`]*(?:`|$)|[A-Za-z]''[A-Za-z]|''[^'']*''|[A-Za-z0-9_.+-]*@[A-Za-z0-9_.-]*|-?(?:[0-9A-Fa-f]{4,}|[A-Za-z0-9_]*(?:[0-9]|::))[A-Za-z0-9_.:-]*', '#', 'g'), 200), hashtextextended(coalesce(failure, ''), hashtextextended(coalesce(errors->-1->>'step', ''), hashtextextended(queue, hashtextextended(fsm, fsm_version::bigint))))) END) STORED,
   "gate" text NULL,
   "aside_step" text NULL,
   "place" integer NULL,
@@ -178,6 +179,10 @@ CREATE UNIQUE INDEX "gen_durable_seat" ON "gen_durable" ("queue", "seat") WHERE 
 CREATE UNIQUE INDEX "gen_durable_run" ON "gen_durable" ("run_gate", "run_place") WHERE run_place IS NOT NULL AND finished_at IS NULL;
 -- Create index "gen_durable_finished" to table: "gen_durable"
 CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE finished_at IS NOT NULL;
+-- Create index "gen_durable_failed" to table: "gen_durable"
+CREATE INDEX "gen_durable_failed" ON "gen_durable" ("id") INCLUDE ("fingerprint") WHERE status = 'failed'::durable_status;
+-- Create index "gen_durable_alike" to table: "gen_durable"
+CREATE INDEX "gen_durable_alike" ON "gen_durable" ("fingerprint", "id") INCLUDE ("finished_at") WHERE fingerprint IS NOT NULL;
 -- Create index "gen_durable_retained" to table: "gen_durable"
 CREATE INDEX "gen_durable_retained" ON "gen_durable" ((timezone('UTC', finished_at) + least(CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END, 3162240000000000) * interval '00:00:00.000001')) WHERE finished_at IS NOT NULL AND CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END >= 0;
 -- Create index "gen_durable_deadline" to table: "gen_durable"

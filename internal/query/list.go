@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"entgo.io/ent/dialect/sql"
 	"github.com/jackc/pgx/v5"
@@ -31,10 +32,14 @@ type Listed struct {
 	Instances []fsm.RawInstance
 	Next      *int64 // the id that ended this page; nil: there are no more
 	Walk      bool   // ListParams.Walk for the following pages
+	// Searched is when the last row that the page visited was inserted, if it came to the last one
+	// that it may visit before it was full.
+	Searched time.Time
 }
 
 // List reads a page of the instances that a filter selects, in order of ids. It uses the index of a
-// criterion if that finds few rows, and otherwise walks along the primary key. A page may be short
+// criterion if that finds few rows, and otherwise walks along the primary key, or an index in the
+// order of ids. A page may be short
 // or empty, and still have a next one.
 func (r *Reader) List(ctx context.Context, p ListParams) (out Listed, err error) {
 	// One instance over the limit shows that there is a next page.
@@ -58,15 +63,17 @@ func (r *Reader) List(ctx context.Context, p ListParams) (out Listed, err error)
 	out.Walk = true
 	if edge != nil {
 		last := len(out.Instances) - 1
-		out.Next = new(int64(out.Instances[last].ID))
+		out.Next, out.Searched = new(int64(out.Instances[last].ID)), out.Instances[last].InsertedAt
 		if !*edge {
 			out.Instances = out.Instances[:last]
 			if !p.Filter.Within.IsZero() {
-				out.Next = new(p.blurred(*out.Next, out.Instances))
+				out.Next, out.Searched = new(p.blurred(*out.Next, out.Instances)), p.rounded(out.Searched)
 			}
 		}
 	}
-	out.cut(p.Limit)
+	if out.cut(p.Limit); len(out.Instances) == p.Limit {
+		out.Searched = time.Time{}
+	}
 	return out, nil
 }
 
@@ -90,7 +97,7 @@ func (r *Reader) page(ctx context.Context, from *ent.Client, p *ListParams, sele
 }
 
 func (p *ListParams) span() span {
-	out := span{after: math.MaxInt64, oldestFirst: p.OldestFirst, visit: p.Visit}
+	out := span{after: math.MaxInt64, oldestFirst: p.OldestFirst, visit: p.Visit, along: along(&p.Filter)}
 	switch {
 	case p.After != nil:
 		out.after = *p.After
@@ -121,6 +128,16 @@ func (p *ListParams) blurred(edge int64, shown []fsm.RawInstance) int64 {
 		edge = min(edge, int64(shown[i].ID))
 	}
 	return edge
+}
+
+// rounded hides the time of a row that may lie outside of the list's bounds: it returns the full
+// minute up to which the page has left nothing out.
+func (p *ListParams) rounded(at time.Time) time.Time {
+	minute := at.Truncate(time.Minute)
+	if p.OldestFirst || minute.Equal(at) {
+		return minute
+	}
+	return minute.Add(time.Minute)
 }
 
 // cut removes the instance over the limit.

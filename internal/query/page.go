@@ -13,11 +13,13 @@ import (
 // large goes through it. The query itself reads the instances of the page by an array of ids: for a
 // join, the planner might walk a whole index (T98).
 
-// span says which rows a page may visit: those behind an id, in one direction.
+// span says which rows a page may visit: the ones behind an id, in one direction. If the page goes
+// along an index in the order of ids, only that index's rows count.
 type span struct {
 	after       int64
 	oldestFirst bool
 	visit       int
+	along       []predicate.Instance // what that index has; none: the primary key
 }
 
 func (p span) write(b *sql.Builder) *sql.Builder {
@@ -34,9 +36,18 @@ func (p span) order() string {
 	return "id DESC"
 }
 
-// walk selects the page along the primary key: at most limit of the rows that fit, and the last
-// row that it may visit. It stops at either. The column edge is NULL if it did not come to that
-// row, and otherwise says whether that row fits.
+// rows writes the condition of the rows that a page goes along.
+func (r *Reader) rows(b *sql.Builder, p span) *sql.Builder {
+	p.write(b)
+	if len(p.along) > 0 {
+		b.WriteString(" AND ").Join(r.condition(p.along...))
+	}
+	return b
+}
+
+// walk selects the page along the primary key, or the index of its span: at most limit of the rows
+// that fit, and the last row that it may visit. It stops at either. The column edge is NULL if it
+// did not come to that row, and otherwise says whether that row fits.
 func (r *Reader) walk(p span, limit int, fits []predicate.Instance, outline bool) predicate.Instance {
 	return func(s *sql.Selector) {
 		with(s, part{"page", func(b *sql.Builder) {
@@ -44,7 +55,7 @@ func (r *Reader) walk(p span, limit int, fits []predicate.Instance, outline bool
 			r.fits(b, fits)
 			b.WriteString(" AS fits, row_number() OVER (ORDER BY " + p.order() + ") AS visited FROM ")
 			r.from(b).WriteString(" WHERE ")
-			p.write(b).WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(p.visit).WriteString("::int) w WHERE fits OR visited = ")
+			r.rows(b, p).WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(p.visit).WriteString("::int) w WHERE fits OR visited = ")
 			b.Arg(p.visit).WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(limit).WriteString("::int")
 		}})
 		r.selects(outline, func(b *sql.Builder) {
@@ -86,7 +97,7 @@ func (r *Reader) ids(p span, fits []predicate.Instance) predicate.Instance {
 			r.fits(b, fits)
 			b.WriteString(" AS fits, row_number() OVER (ORDER BY " + p.order() + ") AS visited FROM ")
 			r.from(b).WriteString(" WHERE ")
-			p.write(b).WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(p.visit).WriteString("::int")
+			r.rows(b, p).WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(p.visit).WriteString("::int")
 		}})
 		s.From(sql.Table("page")).Select("id", "fits").AppendSelectExprAs(sql.ExprFunc(func(b *sql.Builder) {
 			b.WriteString("visited = ").Arg(p.visit)

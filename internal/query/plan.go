@@ -22,7 +22,7 @@ func (r *Reader) Select(ctx context.Context, v store.Verb, f *store.Filter, most
 	fits := append(Where(f), applies(v)...)
 	ids, done, err := r.selectByIndex(ctx, indexed(f), fits)
 	for next := new(int64); err == nil && !done && len(ids) <= most; done = next == nil {
-		next, err = choose(ctx, r.client, r.ids(span{after: *next, oldestFirst: true, visit: planPage}, fits), &ids)
+		next, err = choose(ctx, r.client, r.ids(span{after: *next, oldestFirst: true, visit: planPage, along: along(f)}, fits), &ids)
 	}
 	if err == nil && len(ids) > most {
 		err = &store.TooManyError{Most: most}

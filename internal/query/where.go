@@ -31,6 +31,7 @@ func Where(f *store.Filter) (all []predicate.Instance) {
 	add(f.Parent != 0, func() predicate.Instance { return instance.ParentID(fsm.ID(f.Parent)) })
 	add(!f.InsertedAfter.IsZero(), func() predicate.Instance { return instance.InsertedAtGTE(f.InsertedAfter) })
 	add(!f.InsertedBefore.IsZero(), func() predicate.Instance { return instance.InsertedAtLT(f.InsertedBefore) })
+	add(f.Fingerprint != "", func() predicate.Instance { return alike(f) })
 	add(f.ErrorText != "", func() predicate.Instance { return errorHas(f.ErrorText) })
 	return append(all, within(f.Within)...)
 }
@@ -47,6 +48,14 @@ func within(b store.Bounds) (all []predicate.Instance) {
 		all = append(all, instance.LabelsContain(own[map[string]string]([]byte(b.Labels))))
 	}
 	return all
+}
+
+// alike selects the failed instances of a fingerprint.
+func alike(f *store.Filter) predicate.Instance {
+	if of := store.FingerprintOf(f.Fingerprint); of != nil {
+		return instance.Fingerprint(*of)
+	}
+	return instance.And(instance.FingerprintIsNil(), instance.FingerprintNotNil()) // no text of a fingerprint is that of none
 }
 
 // errorHas selects by a part of the last error. No index holds it: it is checked of the rows that a
@@ -103,6 +112,23 @@ func indexed(f *store.Filter) predicate.Instance {
 		return executing
 	}
 	return nil
+}
+
+// along returns the criterion of the rows that an index has in the order of ids, or nil if there is
+// no such index for the filter. A page visits these rows only.
+func along(f *store.Filter) []predicate.Instance {
+	switch {
+	case f.Fingerprint != "": // the index gen_durable_alike
+		return []predicate.Instance{alike(f)}
+	case len(f.Statuses) == 1 && f.Statuses[0] == string(fsm.StatusFailed), len(f.Failures) > 0: // gen_durable_failed
+		return []predicate.Instance{failed}
+	}
+	return nil
+}
+
+// failed names the status in the text, as executing does.
+func failed(s *sql.Selector) {
+	s.Where(sql.P(func(b *sql.Builder) { b.Ident(s.C(instance.FieldStatus)).WriteString(" = 'failed'") }))
 }
 
 // executing names the status in the text: Postgres has to see that the partial index holds all.

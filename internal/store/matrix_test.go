@@ -49,7 +49,7 @@ type group struct {
 // known lists the columns of gen_durable, in the order of the documentation. A new column must be
 // added here, and to each transition that changes it.
 var known = []string{
-	"id", "uid", "fsm", "fsm_version", "status", "step", "state", "result", "last_error", "errors", "failure", "finished_at",
+	"id", "uid", "fsm", "fsm_version", "status", "step", "state", "result", "last_error", "errors", "failure", "fingerprint", "finished_at",
 	"awaits", "await_deadline", "timed_out", "attempt", "crashes", "visit", "eligible_at",
 	"locked_by", "lease_expires_at", "claim_token", "commit_id", "queue", "priority", "partition_key", "pick_lane", "paused",
 	"correlation_key", "correlation_scope", "correlation_guard",

@@ -228,8 +228,8 @@ var (
 // also locks the parents, whose barriers the cancel settles, and if there may be nodes, the rows
 // that wait for them.
 //
-// $1–$16 and $26 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the
-// caller saw.
+// $1–$16, $26 and $27 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25
+// what the caller saw.
 func adminText(nodes bool) string {
 	return `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), coalesce(g.locked_by, ''), g.claim_token,
   g.depth, g.parent_id IS NOT NULL,
@@ -326,7 +326,7 @@ func (s *Store) lockOperated(ids []int64, o *Order, found map[int64]*operated) e
 	if o.Verb == Cancel && s.graphs.Load() {
 		text = adminNodesSQL
 	}
-	return s.stmt(text, readOperated(found), append(args, optional(o.Filter.ErrorText))...)
+	return s.stmt(text, readOperated(found), append(args, o.Filter.tail()...)...)
 }
 
 func readOperated(into map[int64]*operated) func(pgx.Rows) error {

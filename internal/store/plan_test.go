@@ -357,17 +357,46 @@ var measures = []measured{
 	{"list of what nobody is", 0, 2 * listVisits, "gen_durable_pkey", listMeasured(store.Filter{Machine: "nobody"}, false), nil},
 	{"list of what nobody is, oldest first", 0, 2 * listVisits, "gen_durable_pkey", listMeasured(store.Filter{Machine: "nobody"}, true), nil},
 	{"list by an error that nobody has", 0, 2 * listVisits, "gen_durable_pkey", listMeasured(store.Filter{ErrorText: "nobody"}, false), nil},
-	{"group failures", planRows, 6, "gen_durable_finished", func(e explained, _ any) int {
-		got, err := e.Failures(e.t.Context(), &store.FailureFilter{Most: planRows, Limit: 10})
+	{"list of what has failed", planRows, 10, "gen_durable_failed", listMeasured(store.Filter{Statuses: []string{"failed"}}, false), failedAlike},
+	{"list of what has failed so", planRows, 10, "gen_durable_alike", func(e explained, of any) int {
+		return listMeasured(store.Filter{Statuses: []string{"failed"}, Fingerprint: of.(string)}, true)(e, nil)
+	}, failedAlike},
+	{"select what has failed so", planRows, 10, "gen_durable_alike", func(e explained, of any) int {
+		ids, err := e.Select(e.t.Context(), store.Retry, &store.Filter{Fingerprint: of.(string)}, 1000)
 		require.NoError(e.t, err)
-		return int(got.Looked)
-	}, nil},
-	{"group failures within bounds", planRows, 6, "gen_durable_finished", func(e explained, _ any) int {
-		got, err := e.Failures(e.t.Context(), &store.FailureFilter{Most: planRows, Limit: 10, Within: store.Bounds{Queues: []string{"nobody's"}, Labels: `{"a":"b"}`}})
+		return len(ids)
+	}, failedAlike},
+	{"group failures", planRows, 10, "gen_durable_alike", func(e explained, _ any) int {
+		got, err := e.Failures(e.t.Context(), &store.FailureFilter{Kinds: 5, Most: 3 * planRows, Each: planRows, Limit: 10})
+		require.NoError(e.t, err)
+		require.NotEmpty(e.t, got.Groups)
+		return planRows
+	}, failedAlike},
+	{"group failures of more kinds than are looked at", planRows, 10, "gen_durable_alike gen_durable_failed", func(e explained, _ any) int {
+		got, err := e.Failures(e.t.Context(), &store.FailureFilter{Kinds: 20, Most: planRows, Each: planRows, Limit: 10})
+		require.NoError(e.t, err)
+		require.True(e.t, got.More)
+		return planRows
+	}, func(e explained) any {
+		of := failedAlike(e)
+		e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, status, failure, errors, finished_at)
+			SELECT 'm', 's', 'alike', 'failed', 'error', ` + entryOf("'s'", "'kind ' || chr(64 + n) || chr(64 + n % 20)") + `, now() FROM generate_series(1, 25) n`)
+		return of
+	}},
+	{"group failures within bounds", planRows, 10, "gen_durable_alike", func(e explained, _ any) int {
+		got, err := e.Failures(e.t.Context(), &store.FailureFilter{Kinds: 5, Most: 3 * planRows, Each: planRows, Limit: 10,
+			Within: store.Bounds{Queues: []string{"nobody's"}, Labels: `{"a":"b"}`}})
 		require.NoError(e.t, err)
 		require.Zero(e.t, got.Looked)
 		return planRows
-	}, nil},
+	}, failedAlike},
+	{"count the failures of a label", planRows, 10, "gen_durable_alike", func(e explained, of any) int {
+		got, err := e.Failures(e.t.Context(), &store.FailureFilter{Kinds: 5, Most: planRows, Each: planRows, Limit: 10, Fingerprint: store.FingerprintOf(of.(string)),
+			Within: store.Bounds{Labels: `{"a":"b"}`}})
+		require.NoError(e.t, err)
+		require.Zero(e.t, got.Looked)
+		return planRows
+	}, failedAlike},
 	{"cancel within bounds", 20, 60, "gen_durable_parent gen_durable_pkey", func(e explained, parent any) int {
 		got, err := e.Operate(e.t.Context(), []int64{parent.(int64)}, &store.Order{Verb: store.Cancel, Mark: newMark(), Most: 1000, Descendants: true,
 			Filter: store.Filter{Within: store.Bounds{Queues: []string{"nobody's", "default"}}}})
@@ -486,6 +515,16 @@ var measures = []measured{
 		}
 		return list
 	}},
+}
+
+// failedAlike are planRows instances that have failed alike. It returns their fingerprint.
+func failedAlike(e explained) any {
+	e.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'alike'`)
+	e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, status, failure, errors, finished_at)
+		SELECT 'm', 's', 'alike', 'failed', 'error', `+entryOf("'s'", "'no order ' || n")+`, now() FROM generate_series(1, $1::int) n`, planRows)
+	var of int64
+	require.NoError(e.t, e.pool.QueryRow(e.t.Context(), byHand(`SELECT fingerprint FROM gendurable.gen_durable WHERE queue = 'alike' LIMIT 1`)).Scan(&of))
+	return store.FingerprintText(of)
 }
 
 // awaiter is a claim of an instance with signals in its inbox.

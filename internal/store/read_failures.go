@@ -11,82 +11,124 @@ import (
 // FailureFilter selects instances that have failed.
 type FailureFilter struct {
 	Machine, Queue string    // "": any
+	Fingerprint    *int64    // nil: any
 	Since          time.Time // that ended at or after this time; zero: any
-	Most           int       // so many of the newest ended instances are looked at
+	Kinds          int       // so many fingerprints are looked at
+	Most           int       // so many failures are counted, or ten of each fingerprint
+	Each           int       // of one fingerprint
 	Limit          int       // of groups
 	Within         Bounds    // others do not count
 }
 
-// FailureGroup counts instances that failed alike.
+// FailureGroup counts instances that failed alike: that have one fingerprint, which stands for the
+// machine, its version, the step, the queue, the kind of failure, and the error without the parts
+// that differ from instance to instance.
 type FailureGroup struct {
+	Fingerprint int64
 	Machine     string
 	Version     int32
 	Step, Queue string
 	Failure     string
 	Error       string // of the newest, its first 200 characters
 	Count       int64
+	AtLeast     bool // there may be more
 	First, Last time.Time
 	Newest      int64
 }
 
-// Failures are the newest failures, and how far back they were looked for.
+// Failures are groups of failures, and how far these were looked for.
 type Failures struct {
-	Looked int64      // ended instances that were looked at
+	Looked int64      // failures that were counted
 	Since  *time.Time // when the oldest of them ended; nil: there was none
-	More   bool       // there may be older ones
+	More   bool       // there may be other groups
 	Groups []FailureGroup
 }
 
-// failuresSQL groups the failed ones among the newest ended instances, the most frequent first. It
-// goes along gen_durable_finished from its end, and so reads no more than $1 rows, however large
-// the table is. Numbers in a text do not tell one error from another: most are ids and times.
+// newestFailures is the number of newest failures whose fingerprints come first, if there are more
+// fingerprints than are looked at.
+const newestFailures = "1000"
+
+// countLeast is how many instances of each fingerprint are counted, however many those before it
+// have.
+const countLeast = "10"
+
+// failuresSQL groups failed instances by their fingerprints. It goes along gen_durable_alike from
+// one fingerprint to the next ("walk"), reads the newest instance of each ("heads"), and counts
+// along the same index, without a look at the table: the newest fingerprint first, $3 instances of
+// each and $2 of all, and ten of each that is left ("counted"). If there are more fingerprints than
+// $1, the newest failures decide which come first; the others come in no order. So it reads a
+// bounded number of rows, however large the table is.
 //
-// Within bounds, it reads rows outside, too, and answers nothing of them.
+// Instances of one fingerprint are of one queue and machine. So bounds of these select among the
+// newest; only bounds of labels have to look at each counted row.
 //
-// $1 most $2 machine $3 queue $4 since $5 limit; within bounds $6 queues $7 machines $8 labels
-// (NULL: any).
+// $1 fingerprints $2 instances $3 instances of each $4 machine $5 queue $6 since $7 limit $8
+// fingerprint; within bounds $9 queues $10 machines (NULL: any), and $11 labels.
 var (
-	failuresSQL       = named("failures", failuresText(false))
-	failuresWithinSQL = named("failures", failuresText(true), "within")
+	failuresSQL         = named("failures", failuresText(false, false))
+	failuresWithinSQL   = named("failures", failuresText(true, false), "within")
+	failuresLabelledSQL = named("failures", failuresText(true, true), "labelled")
 )
 
-func failuresText(within bool) string {
-	return `WITH seen AS MATERIALIZED (
-  SELECT g.id, g.fsm, g.fsm_version, g.step, g.queue, g.status, g.failure, left(coalesce(g.last_error, ''), 200) AS error, g.finished_at` + when(within, `,
-    coalesce(($6::text[] IS NULL OR g.queue = ANY($6)) AND ($7::text[] IS NULL OR g.fsm = ANY($7))
-      AND ($8::jsonb IS NULL OR g.labels @> $8), false) AS within`) + `
-  FROM {s}.gen_durable g WHERE g.finished_at IS NOT NULL AND g.finished_at >= coalesce($4::timestamptz, '-infinity')
-  ORDER BY g.finished_at DESC LIMIT $1::int)
-SELECT t.looked, t.since, coalesce(f.fsm, ''), coalesce(f.fsm_version, 0), coalesce(f.step, ''), coalesce(f.queue, ''), coalesce(f.failure, ''),
-  coalesce(f.error, ''), coalesce(f.n, 0), coalesce(f.first, 'epoch'), coalesce(f.last, 'epoch'), coalesce(f.newest, 0)` + when(within, `, t.more`) + `
-FROM (SELECT count(*) AS looked, min(finished_at) AS since` + when(within, `, (SELECT count(*) >= $1::int FROM seen) AS more`) + ` FROM seen` + when(within, ` WHERE within`) + `) t
+func failuresText(within, labelled bool) string {
+	return `WITH RECURSIVE walk AS (
+  SELECT coalesce($8::bigint, (SELECT g.fingerprint FROM {s}.gen_durable g WHERE g.fingerprint IS NOT NULL ORDER BY g.fingerprint LIMIT 1)) AS fingerprint, 1 AS nth
+  UNION ALL
+  SELECT (SELECT g.fingerprint FROM {s}.gen_durable g WHERE g.fingerprint > w.fingerprint ORDER BY g.fingerprint LIMIT 1), w.nth + 1
+  FROM walk w WHERE $8 IS NULL AND w.fingerprint IS NOT NULL AND w.nth <= $1::int),
+many AS MATERIALIZED (SELECT count(w.fingerprint) > $1 AS many FROM walk w),
+kinds AS MATERIALIZED (SELECT k.fingerprint FROM (
+    SELECT w.fingerprint, NULL::bigint AS newest FROM walk w WHERE w.fingerprint IS NOT NULL
+    UNION ALL
+    SELECT n.fingerprint, n.id FROM (SELECT g.fingerprint, g.id FROM {s}.gen_durable g
+      WHERE g.status = 'failed' AND (SELECT m.many FROM many m) ORDER BY g.id DESC LIMIT ` + newestFailures + `) n) k
+  GROUP BY k.fingerprint ORDER BY max(k.newest) DESC NULLS LAST LIMIT $1),
+heads AS MATERIALIZED (SELECT array_agg(h.fingerprint ORDER BY h.id DESC) AS fingerprints FROM kinds k CROSS JOIN LATERAL (
+    SELECT g.fingerprint, g.id, g.fsm, g.queue FROM {s}.gen_durable g WHERE g.fingerprint = k.fingerprint ORDER BY g.id DESC LIMIT 1) h
+  WHERE ($4::text IS NULL OR h.fsm = $4) AND ($5::text IS NULL OR h.queue = $5)` + when(within, `
+    AND ($9::text[] IS NULL OR h.queue = ANY($9)) AND ($10::text[] IS NULL OR h.fsm = ANY($10))`) + `),
+counted AS (
+  SELECT 0 AS nth, NULL::bigint AS fingerprint, $2::bigint AS rest, 0::bigint AS n, false AS at_least, NULL::timestamptz AS first, NULL::timestamptz AS last,
+    NULL::bigint AS newest
+  UNION ALL
+  SELECT c.nth + 1, h.fingerprints[c.nth + 1], c.rest - v.seen, v.n, v.seen >= m.most, v.first, v.last, v.newest
+  FROM counted c CROSS JOIN heads h
+  CROSS JOIN LATERAL (SELECT least($3::bigint, greatest(` + countLeast + `, c.rest - ` + countLeast + ` * (cardinality(h.fingerprints) - c.nth - 1))) AS most) m
+  CROSS JOIN LATERAL (
+    SELECT count(*) AS seen, count(*) FILTER (WHERE x.fits) AS n, min(x.finished_at) FILTER (WHERE x.fits) AS first,
+      max(x.finished_at) FILTER (WHERE x.fits) AS last, (array_agg(x.id ORDER BY x.finished_at DESC, x.id DESC) FILTER (WHERE x.fits))[1] AS newest
+    FROM (SELECT g.id, g.finished_at, g.finished_at >= coalesce($6::timestamptz, '-infinity')` + when(labelled, ` AND coalesce(g.labels @> $11::jsonb, false)`) + ` AS fits
+      FROM {s}.gen_durable g WHERE g.fingerprint = h.fingerprints[c.nth + 1] ORDER BY g.id DESC LIMIT m.most) x) v
+  WHERE c.nth < cardinality(h.fingerprints))
+SELECT t.looked, t.since, t.more, coalesce(f.fingerprint, 0), coalesce(f.fsm, ''), coalesce(f.fsm_version, 0), coalesce(f.step, ''), coalesce(f.queue, ''),
+  coalesce(f.failure, ''), coalesce(f.error, ''), coalesce(f.n, 0), coalesce(f.at_least, false), coalesce(f.first, 'epoch'), coalesce(f.last, 'epoch'),
+  coalesce(f.newest, 0)
+FROM (SELECT coalesce(sum(c.n), 0)::bigint AS looked, min(c.first) AS since,
+    (SELECT m.many FROM many m) OR coalesce(bool_or(c.at_least AND c.n = 0), false) AS more FROM counted c) t
 LEFT JOIN (
-  SELECT fsm, fsm_version, step, queue, coalesce(failure, '') AS failure, (array_agg(error ORDER BY finished_at DESC, id DESC))[1] AS error,
-    count(*) AS n, min(finished_at) AS first, max(finished_at) AS last, (array_agg(id ORDER BY finished_at DESC, id DESC))[1] AS newest
-  FROM seen WHERE ` + when(within, `within AND `) + `status = 'failed' AND ($2::text IS NULL OR fsm = $2) AND ($3::text IS NULL OR queue = $3)
-  GROUP BY fsm, fsm_version, step, queue, coalesce(failure, ''), regexp_replace(error, '[0-9]+', '#', 'g')
-  ORDER BY n DESC, last DESC, newest DESC LIMIT $5::int) f ON true
+  SELECT c.fingerprint, c.n, c.at_least, c.first, c.last, c.newest, g.fsm, g.fsm_version, g.step, g.queue, g.failure, left(g.last_error, 200) AS error
+  FROM (SELECT * FROM counted WHERE n > 0 ORDER BY n DESC, last DESC, newest DESC LIMIT $7::int) c
+  CROSS JOIN LATERAL (SELECT * FROM {s}.gen_durable g WHERE g.id = c.newest OFFSET 0) g) f ON true
 ORDER BY f.n DESC, f.last DESC, f.newest DESC`
 }
 
-// Failures groups what has failed lately.
+// Failures groups failed instances.
 func (s *Store) Failures(ctx context.Context, f *FailureFilter) (out Failures, err error) {
-	text, args := failuresSQL, []any{f.Most, optional(f.Machine), optional(f.Queue), timeOf(f.Since), f.Limit}
-	within := !f.Within.IsZero()
-	if within {
-		text, args = failuresWithinSQL, append(args, f.Within.Queues, f.Within.Machines, optional(f.Within.Labels))
+	text := failuresSQL
+	args := []any{f.Kinds, f.Most, f.Each, optional(f.Machine), optional(f.Queue), timeOf(f.Since), f.Limit, f.Fingerprint}
+	if !f.Within.IsZero() {
+		text, args = failuresWithinSQL, append(args, f.Within.Queues, f.Within.Machines)
+	}
+	if f.Within.Labels != "" {
+		text, args = failuresLabelledSQL, append(args, f.Within.Labels)
 	}
 	err = s.one(ctx, fastLock, text, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var g FailureGroup
-			into := []any{&out.Looked, &out.Since, &g.Machine, &g.Version, &g.Step, &g.Queue, &g.Failure, &g.Error, &g.Count, &g.First, &g.Last, &g.Newest}
-			if within {
-				into = append(into, &out.More)
-			}
-			if err := rows.Scan(into...); err != nil {
+			if err := rows.Scan(&out.Looked, &out.Since, &out.More, &g.Fingerprint, &g.Machine, &g.Version, &g.Step, &g.Queue, &g.Failure, &g.Error, &g.Count,
+				&g.AtLeast, &g.First, &g.Last, &g.Newest); err != nil {
 				return err
 			}
-			out.More = out.More || !within && out.Looked >= int64(f.Most)
 			if g.Count > 0 {
 				out.Groups = append(out.Groups, g)
 			}
@@ -94,7 +136,7 @@ func (s *Store) Failures(ctx context.Context, f *FailureFilter) (out Failures, e
 		return rows.Err()
 	}, args...)
 	if err != nil {
-		return Failures{}, fmt.Errorf("group the newest failures: %w", err)
+		return Failures{}, fmt.Errorf("group failures: %w", err)
 	}
 	return out, nil
 }

@@ -70,6 +70,7 @@ func (b bench) rowsOf(seed uint64, n int) []fsm.RawInstance {
 			c["locked_by"], c["lease_expires_at"] = `'w'`, `now() + interval '1 h'`
 		case "failed":
 			c["failure"] = some(`'error'`, `'decided'`)
+			c["errors"] = entryOf(`'s'`, some(`'Timeout of 100% of pumps'`, `'no timeout'`))
 			c["last_error"] = some(`'Timeout of 100% of pumps'`, `'no timeout'`, `'ÄRGER'`, "NULL")
 			c["finished_at"] = "now()"
 		case "done":
@@ -98,8 +99,9 @@ func (b bench) allInstances() []fsm.RawInstance {
 
 // reference holds further properties of an instance.
 type reference struct {
-	parent int64
-	guard  string
+	parent      int64
+	guard       string
+	fingerprint int64 // of a failed one
 }
 
 // selects implements a filter in Go.
@@ -121,7 +123,8 @@ func selects(f *store.Filter, i *fsm.RawInstance, r reference) bool {
 	same := func(want, is string) bool { return want == "" || want == is }
 	return same(f.Machine, i.Machine) && (f.Version == 0 || f.Version == i.Version) && same(f.Step, i.Step) && same(f.Queue, i.Queue) &&
 		among(f.Statuses, string(i.Status)) && among(f.Failures, string(i.Failure)) && strings.HasPrefix(string(i.Key), f.KeyPrefix) &&
-		strings.Contains(strings.ToLower(i.LastError), strings.ToLower(f.ErrorText)) && same(f.Key, r.guard) && same(f.PartitionKey, i.PartitionKey) && (f.Parent == 0 || f.Parent == r.parent) &&
+		strings.Contains(strings.ToLower(i.LastError), strings.ToLower(f.ErrorText)) && same(f.Key, r.guard) && same(f.PartitionKey, i.PartitionKey) &&
+		(f.Fingerprint == "" || i.Status == fsm.StatusFailed && f.Fingerprint == store.FingerprintText(r.fingerprint)) && (f.Parent == 0 || f.Parent == r.parent) &&
 		(f.InsertedAfter.IsZero() || !i.InsertedAt.Before(f.InsertedAfter)) && (f.InsertedBefore.IsZero() || i.InsertedAt.Before(f.InsertedBefore))
 }
 
@@ -137,6 +140,14 @@ func criteriaOf(all []fsm.RawInstance, references map[fsm.ID]reference) map[stri
 		"status":  func(r *rand.Rand, f *store.Filter) { f.Statuses = []string{string(pick(r).Status)} },
 		"statuses": func(r *rand.Rand, f *store.Filter) {
 			f.Statuses = []string{string(pick(r).Status), string(pick(r).Status)}
+		},
+		"failed": func(_ *rand.Rand, f *store.Filter) { f.Statuses = []string{"failed"} },
+		"fingerprint": func(r *rand.Rand, f *store.Filter) {
+			for f.Fingerprint = ""; f.Fingerprint == ""; {
+				if one := pick(r); one.Status == fsm.StatusFailed {
+					f.Fingerprint = store.FingerprintText(references[one.ID].fingerprint)
+				}
+			}
 		},
 		"executing": func(_ *rand.Rand, f *store.Filter) { f.Statuses = []string{"executing"} },
 		"failure":   func(_ *rand.Rand, f *store.Filter) { f.Failures = []string{"error", "deadline"} },
@@ -170,12 +181,12 @@ func TestListIsItsFilter(t *testing.T) {
 	b := newBench(t)
 	all := b.rowsOf(7, 400)
 	references := map[fsm.ID]reference{}
-	rows, err := b.pool.Query(t.Context(), byHand(`SELECT id, coalesce(parent_id, 0), coalesce(correlation_guard, '') FROM gendurable.gen_durable`))
+	rows, err := b.pool.Query(t.Context(), byHand(`SELECT id, coalesce(parent_id, 0), coalesce(correlation_guard, ''), coalesce(fingerprint, 0) FROM gendurable.gen_durable`))
 	require.NoError(t, err)
 	for rows.Next() {
 		var id fsm.ID
 		var r reference
-		require.NoError(t, rows.Scan(&id, &r.parent, &r.guard))
+		require.NoError(t, rows.Scan(&id, &r.parent, &r.guard, &r.fingerprint))
 		references[id] = r
 	}
 	require.NoError(t, rows.Err())

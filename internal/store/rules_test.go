@@ -25,11 +25,18 @@ type rule struct {
 // rules are the rules of a transition, by column. A column without a rule stays unchanged.
 type rules map[string]rule
 
-// all merges rules. If two concern the same column, the later one holds.
+// all merges rules. If two concern the same column, the later one holds. Postgres generates the
+// fingerprint from the failure, so the rule of that column follows from the failure's.
 func all(parts ...rules) rules {
 	out := rules{}
 	for _, p := range parts {
 		maps.Copy(out, p)
+	}
+	if failure, changes := out["failure"]; changes {
+		out["fingerprint"] = rule{"of the failure", func(_ *scene, _, is *string) bool { return is != nil }}
+		if failure.text == null.text {
+			out["fingerprint"] = null
+		}
 	}
 	return out
 }

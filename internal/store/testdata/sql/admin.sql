@@ -5,7 +5,8 @@ SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), coalesce(g.
   AND ($7::text IS NULL OR starts_with(g.correlation_key, $7)) AND ($8::text IS NULL OR g.correlation_guard = $8)
   AND ($9::text IS NULL OR g.partition_key = $9) AND ($10::jsonb IS NULL OR g.labels @> $10) AND ($11::bigint IS NULL OR g.parent_id = $11)
   AND ($12::timestamptz IS NULL OR g.inserted_at >= $12) AND ($13::timestamptz IS NULL OR g.inserted_at < $13)
-  AND ($26::text IS NULL OR strpos(lower(g.last_error), lower($26)) > 0), false), coalesce(g.status::text = ANY($14::text[]) AND ($15::boolean IS NULL OR g.paused = $15)
+  AND ($26::text IS NULL OR strpos(lower(g.last_error), lower($26)) > 0)
+  AND ($27::bigint IS NULL OR g.fingerprint = $27), false), coalesce(g.status::text = ANY($14::text[]) AND ($15::boolean IS NULL OR g.paused = $15)
   AND (NOT $16::boolean OR g.eligible_at > (SELECT clock_timestamp())), false),
   $19::text IS NULL OR coalesce(g.correlation_guard = $19, false),
   $20::text IS NULL OR g.status::text = $20 AND g.visit = $21::bigint AND g.attempt = $22::int AND g.crashes = $23::int
