@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
@@ -102,6 +103,8 @@ type list struct {
 	shown fsm.ID            // the last instance of the page that has been shown; 0: none
 	short bool              // the page had fewer, and has been shown: the next call goes on
 	down  bool              // the place is left out of this page
+
+	searched time.Time // how far the page read has searched
 }
 
 // list reads a page. It treats the lists of the places in without as ended. If only is not nil, it
@@ -127,7 +130,7 @@ func (c *Cluster) list(ctx context.Context, q engine.Query, without []*PlaceErro
 	if err := m.fill(ctx); err != nil {
 		return page, nil, err
 	}
-	page.Instances = m.out
+	page.Instances, page.SearchedTo = m.out, m.searched()
 	page.Next, err = m.cursor()
 	return page, m.lacking, err
 }
@@ -158,6 +161,20 @@ func (m *merged) fill(ctx context.Context) error {
 		first.turn()
 	}
 	return nil
+}
+
+// searched returns the time up to which all lists have been searched, if the page ended because the
+// list of a place did not find enough.
+func (m *merged) searched() (to time.Time) {
+	if len(m.out) == m.limit {
+		return to
+	}
+	for _, l := range m.lists {
+		if l.short && len(l.rest) == 0 && (to.IsZero() || l.searched.After(to) != m.query.OldestFirst) {
+			to = l.searched
+		}
+	}
+	return to
 }
 
 // turn moves on to the next page once a page has been shown.
@@ -211,6 +228,7 @@ func (m *merged) read(ctx context.Context) error {
 			continue
 		}
 		l.rest, l.next, l.shown, l.full = a.value.Instances, a.value.Next, 0, len(a.value.Instances) >= m.query.Limit
+		l.searched = a.value.SearchedTo
 		l.turn()
 	}
 	return nil

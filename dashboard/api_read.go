@@ -36,6 +36,7 @@ var apiFilter = []apiParam{
 	{name: "since", kind: "string", description: "Only those inserted at or after this time. A cursor is of one time: give no ages to page by."},
 	{name: "before", kind: "string", description: "Only those inserted before this time."},
 	{name: "error", kind: "string", description: "Only those whose last error has this text in it, in upper or lower case."},
+	{name: "fingerprint", kind: "string", description: "Only failed ones of this group: all that it counts, and no others."},
 }
 
 // apiRoutes lists all routes.
@@ -141,6 +142,7 @@ func (s *server) apiOverview(r *http.Request) (out apiOverview, err error) {
 		Workers: o.Workers, Lost: o.Lost, Slots: o.Slots,
 		Held: o.Held, Failures: engine.Failures{Looked: o.Looked, More: o.More},
 	}
+	out.Failures.Since = o.Since
 	for _, f := range o.Failures {
 		out.Failures.Groups = append(out.Failures.Groups, f.FailureGroup)
 	}
@@ -196,7 +198,7 @@ func (s *server) apiInstances(r *http.Request) (out apiPage, err error) {
 	if err != nil {
 		return out, err
 	}
-	out = apiPage{Instances: make([]apiInstance, len(page.Instances)), Next: page.Next}
+	out = apiPage{Instances: make([]apiInstance, len(page.Instances)), Next: page.Next, SearchedTo: page.SearchedTo}
 	for n := range page.Instances {
 		out.Instances[n] = apiInstanceOf(&page.Instances[n])
 	}

@@ -223,6 +223,9 @@ type apiPage struct {
 
 	Instances []apiInstance `json:"instances"`
 	Next      string        `json:"next"` // for the field after of the next page; "": this is the last. A page may be short, and yet have a next one
+	// SearchedTo is set if a page is short though it has a next one: the page has searched up to
+	// instances that were inserted at this time.
+	SearchedTo time.Time `json:"searched_to,omitzero"`
 }
 
 // apiDetail is all that is shown of an instance. Where only its history is left, instance is null.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -46,14 +45,12 @@ var bulkVerbs = []bulkVerb{
 // as far as the last count of all instances tells them apart. known is false if the filter asks for
 // more than that.
 func (v *bulkVerb) leaves(f engine.Filter, all []engine.Count) (left []statusCount, known bool) {
-	counted := engine.Filter{Machine: f.Machine, Version: f.Version, Step: f.Step, Queue: f.Queue, Status: f.Status, All: f.All, Within: f.Within}
-	if !reflect.DeepEqual(f, counted) {
+	if !countable(f) {
 		return nil, false
 	}
 	by := map[fsm.Status]int64{}
 	for _, c := range all {
-		if (f.Machine == "" || c.Machine == f.Machine) && (f.Version == 0 || c.Version == f.Version) && (f.Step == "" || c.Step == f.Step) &&
-			(f.Queue == "" || c.Queue == f.Queue) && (len(f.Status) == 0 || slices.Contains(f.Status, c.Status)) && !slices.Contains(v.Of, c.Status) {
+		if selected(f, c) && !slices.Contains(v.Of, c.Status) {
 			by[c.Status] += c.Count
 		}
 	}

@@ -45,6 +45,10 @@ type instancesBody struct {
 	Verbs    []bulkVerb
 	Oldest   bool
 	Hidden   [][2]string // the filter again, for the form that plans
+	Searched time.Time   // how far the page has searched, if it has not found enough
+	Total    total
+
+	filter engine.Filter
 }
 
 // column is what a list can show of an instance, beside its id.
@@ -97,7 +101,7 @@ var failureKinds = []fsm.Failure{
 
 // filterFields are the fields of the form that select.
 var filterFields = []string{
-	"machine", "version", "step", "queue", "status", "failure", "key", "prefix", "partition", "label", "parent", "since", "before", "error",
+	"machine", "version", "step", "queue", "status", "failure", "key", "prefix", "partition", "label", "parent", "since", "before", "error", "fingerprint",
 }
 
 // filterOf reads a filter from a form. Every list, plan and link has the same fields.
@@ -109,7 +113,7 @@ func filterOf(form url.Values, now time.Time) (f engine.Filter, err error) {
 	}
 	f = engine.Filter{
 		Machine: form.Get("machine"), Step: form.Get("step"), Queue: form.Get("queue"), Key: fsm.Key(form.Get("key")),
-		KeyPrefix: form.Get("prefix"), PartitionKey: form.Get("partition"), ErrorText: form.Get("error"),
+		KeyPrefix: form.Get("prefix"), PartitionKey: form.Get("partition"), ErrorText: form.Get("error"), Fingerprint: form.Get("fingerprint"),
 	}
 	if text := form.Get("version"); text != "" {
 		if f.Version, err = strconv.Atoi(text); err != nil {
@@ -196,6 +200,7 @@ func (s *server) list(r *http.Request) (string, *page, error) {
 	if b.Known, err = s.sample(r.Context()); err != nil {
 		return "", nil, err
 	}
+	b.Total = s.total(r.Context(), b.filter)
 	return "instances", &page{Title: "Instances", Section: "instances", Refresh: 1, Body: b}, nil
 }
 
@@ -228,6 +233,7 @@ func (s *server) listed(r *http.Request) (*instancesBody, error) {
 			}
 		}
 	}
+	b.Searched, b.filter = got.SearchedTo, f
 	b.links(got.Next, f)
 	return b, nil
 }

@@ -114,25 +114,26 @@ func mergeFailures(all []engine.Failures) engine.Failures {
 		return all[0]
 	}
 	var out engine.Failures
-	known := map[engine.FailureGroup]int{}
+	known := map[string]int{}
 	for _, one := range all {
-		out.Looked, out.More = out.Looked+one.Looked, out.More || one.More
+		out.Looked, out.More, out.Since = out.Looked+one.Looked, out.More || one.More, earlier(out.Since, one.Since)
 		for _, g := range one.Groups {
-			key := engine.FailureGroup{Machine: g.Machine, Version: g.Version, Step: g.Step, Queue: g.Queue, Failure: g.Failure, Error: g.Error}
-			n, there := known[key]
+			n, there := known[g.Fingerprint]
 			if !there {
-				known[key] = len(out.Groups)
+				known[g.Fingerprint] = len(out.Groups)
 				out.Groups = append(out.Groups, g)
 				continue
 			}
 			sum := &out.Groups[n]
-			sum.Count, sum.First = sum.Count+g.Count, earlier(sum.First, g.First)
+			sum.Count, sum.AtLeast, sum.First = sum.Count+g.Count, sum.AtLeast || g.AtLeast, earlier(sum.First, g.First)
 			if g.Last.After(sum.Last) {
-				sum.Last, sum.Newest = g.Last, g.Newest
+				sum.Last, sum.Newest, sum.Error = g.Last, g.Newest, g.Error
 			}
 		}
 	}
-	slices.SortStableFunc(out.Groups, func(a, b engine.FailureGroup) int { return b.Last.Compare(a.Last) })
+	slices.SortStableFunc(out.Groups, func(a, b engine.FailureGroup) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), b.Last.Compare(a.Last))
+	})
 	return out
 }
 

@@ -3,12 +3,10 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
@@ -27,8 +25,9 @@ type overview struct {
 	Lost     int         // that have gone silent within the hour
 	Slots    int
 	Failures []failureRow
-	Looked   int64     // ended instances among which failures were looked for
-	More     bool      // there are older ones
+	Looked   int64     // failures that were counted
+	More     bool      // there may be other groups
+	Since    time.Time // when the oldest of them ended
 	Held     []gateRow // gates at which somebody waits
 	Warnings []warning
 	Places   []placeRow // of a cluster
@@ -50,15 +49,12 @@ type queueRow struct {
 // Busy is how many percent of the slots are taken.
 func (q *queueRow) Busy() int { return fraction(int(q.Executing), q.Slots) }
 
-// failureRow is one way in which instances have failed lately.
+// failureRow is one way in which instances have failed.
 type failureRow struct{ engine.FailureGroup }
 
-// Path leads to the instances that failed so.
+// Path leads to the instances that failed so, and no others.
 func (f failureRow) Path() string {
-	return "instances?" + url.Values{
-		"machine": {f.Machine}, "version": {strconv.Itoa(f.Version)}, "step": {f.Step}, "queue": {f.Queue}, "status": {"failed"},
-		"failure": {string(f.Failure)},
-	}.Encode()
+	return "instances?" + url.Values{"status": {"failed"}, "fingerprint": {f.Fingerprint}}.Encode()
 }
 
 // failureRows is how many groups of failures the overview shows.
@@ -83,17 +79,12 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 	if err := s.held(ctx, o); err != nil {
 		return "", nil, err
 	}
-	all, err := gather(ctx, s, func(ctx context.Context, at *site) (engine.Failures, error) {
-		o := engine.FailuresOptions{Limit: fsm.MaxLimit, Within: access.Within}
-		return heavy(ctx, s, at, fmt.Sprintf("failures %#v", o), s.Refresh, func(ctx context.Context) (engine.Failures, error) {
-			return at.engine.Failures(ctx, o)
-		})
-	})
+	failed, err := s.failures(ctx, engine.FailuresOptions{Limit: fsm.MaxLimit, Within: access.Within})
 	if err != nil {
 		return "", nil, err
 	}
 	counted, loads = present(ctx, counted), present(ctx, loads) // a place may have gone down since
-	counts, load, failed := mergeCounts(values(counted)), mergeLoads(values(loads)), mergeFailures(values(all))
+	counts, load := mergeCounts(values(counted)), mergeLoads(values(loads))
 	o.At, o.Complete = counts.At, counts.Complete
 	for _, c := range counts.Counts {
 		o.All.add(c.Status, c.Count)
@@ -113,7 +104,7 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 			o.Failures = append(o.Failures, failureRow{g})
 		}
 	}
-	o.Looked, o.More = failed.Looked, failed.More
+	o.Looked, o.More, o.Since = failed.Looked, failed.More, failed.Since
 	o.warn()
 	o.cut()
 	o.Places = s.placeRows(ctx, counted, loads)

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gendurable/gendurable/cluster"
@@ -73,7 +75,18 @@ func (s *server) definitionsAt(ctx context.Context, at *site) ([]engine.StoredDe
 
 // counts are those that the access of ctx may see. They are not told apart by label.
 func (s *server) counts(ctx context.Context) (engine.Counts, error) {
-	all, err := gather(ctx, s, s.countsAt)
+	return s.countsOf(ctx, max(s.Refresh, freshCounts))
+}
+
+// freshCounts is how old counts may be that a page is about, and totalAge those that say how long a
+// list is.
+const (
+	freshCounts = 10 * time.Second
+	totalAge    = 5 * time.Minute
+)
+
+func (s *server) countsOf(ctx context.Context, age time.Duration) (engine.Counts, error) {
+	all, err := gather(ctx, s, func(ctx context.Context, at *site) (engine.Counts, error) { return s.countsAged(ctx, at, age) })
 	if err != nil {
 		return engine.Counts{}, err
 	}
@@ -81,7 +94,11 @@ func (s *server) counts(ctx context.Context) (engine.Counts, error) {
 }
 
 func (s *server) countsAt(ctx context.Context, at *site) (engine.Counts, error) {
-	all, err := at.engine.Counts(ctx, engine.CountsOptions{MaxAge: max(s.Refresh, 10*time.Second), Timeout: s.Timeout})
+	return s.countsAged(ctx, at, max(s.Refresh, freshCounts))
+}
+
+func (s *server) countsAged(ctx context.Context, at *site, age time.Duration) (engine.Counts, error) {
+	all, err := at.engine.Counts(ctx, engine.CountsOptions{MaxAge: age, Timeout: s.Timeout})
 	if err != nil {
 		return all, err
 	}
@@ -152,8 +169,28 @@ func placesOf(sites []*site) []int {
 	return places
 }
 
-// listOf reads a page of the list of the only engine, or of the places that answer.
+// A page of a list that has not found enough goes on for so many pages of the engine, and begins
+// none after this time.
+const (
+	searchPages = 5
+	searchTime  = time.Second
+)
+
+// listOf reads a page of the list, and goes on within bounds until it is full.
 func (s *server) listOf(ctx context.Context, q engine.Query, up []*site) (l listed, err error) {
+	began, limit := time.Now(), q.Limit
+	for n := 1; ; n++ {
+		got, err := s.pageOf(ctx, q, up)
+		got.Instances = append(l.Instances, got.Instances...)
+		if l = got; err != nil || l.SearchedTo.IsZero() || len(l.lacks) > 0 || n == searchPages || time.Since(began) > searchTime {
+			return l, err
+		}
+		q.After, q.Limit = l.Next, limit-len(l.Instances)
+	}
+}
+
+// pageOf reads a page of the list of the only engine, or of the places that answer.
+func (s *server) pageOf(ctx context.Context, q engine.Query, up []*site) (l listed, err error) {
 	if s.cluster == nil {
 		l.Page, err = s.sites[0].engine.List(ctx, q)
 		return l, err
@@ -163,6 +200,70 @@ func (s *server) listOf(ctx context.Context, q engine.Query, up []*site) (l list
 		err = nil
 	}
 	return l, err
+}
+
+// total is how many instances a list has.
+type total struct {
+	Text string    // "": it is not known
+	At   time.Time // of the counts that it comes from; zero: now
+}
+
+// total says how many instances a filter selects, if the group of a fingerprint or the newest count
+// of all instances tells. A lack of either is no fault of the list.
+func (s *server) total(ctx context.Context, f engine.Filter) (out total) {
+	alike := engine.Filter{Fingerprint: f.Fingerprint, Status: f.Status, Within: f.Within}
+	switch {
+	case f.Fingerprint != "" && reflect.DeepEqual(f, alike) && (len(f.Status) == 0 || slices.Contains(f.Status, fsm.StatusFailed)):
+		all, err := s.failures(ctx, engine.FailuresOptions{Fingerprint: f.Fingerprint, Within: f.Within})
+		if err != nil || len(all.Groups) == 0 {
+			return out
+		}
+		more := ""
+		if all.Groups[0].AtLeast {
+			more = "at least "
+		}
+		out.Text = more + grouped(all.Groups[0].Count) + " failed alike"
+	case countable(f) && len(f.Within.Labels) == 0:
+		counts, err := s.countsOf(ctx, totalAge)
+		if err != nil || !counts.Complete {
+			return out
+		}
+		var n int64
+		for _, c := range counts.Counts {
+			if selected(f, c) {
+				n += c.Count
+			}
+		}
+		out.At = counts.At
+		if out.Text = number(n, "instance", "instances"); len(f.Status) == 1 {
+			out.Text = grouped(n) + " " + strings.ReplaceAll(string(f.Status[0]), "_", " ")
+		}
+	}
+	return out
+}
+
+// countable reports whether the counts of all instances tell how many a filter selects.
+func countable(f engine.Filter) bool {
+	return reflect.DeepEqual(f, engine.Filter{Machine: f.Machine, Version: f.Version, Step: f.Step, Queue: f.Queue, Status: f.Status, All: f.All, Within: f.Within})
+}
+
+// selected reports whether a countable filter selects the instances of a count.
+func selected(f engine.Filter, c engine.Count) bool {
+	return (f.Machine == "" || c.Machine == f.Machine) && (f.Version == 0 || c.Version == f.Version) && (f.Step == "" || c.Step == f.Step) &&
+		(f.Queue == "" || c.Queue == f.Queue) && (len(f.Status) == 0 || slices.Contains(f.Status, c.Status))
+}
+
+// failures are the groups of all places.
+func (s *server) failures(ctx context.Context, o engine.FailuresOptions) (engine.Failures, error) {
+	all, err := gather(ctx, s, func(ctx context.Context, at *site) (engine.Failures, error) {
+		return heavy(ctx, s, at, fmt.Sprintf("failures %#v", o), s.Refresh, func(ctx context.Context) (engine.Failures, error) {
+			return at.engine.Failures(ctx, o)
+		})
+	})
+	if err != nil {
+		return engine.Failures{}, err
+	}
+	return mergeFailures(values(all)), nil
 }
 
 // tally is how many instances of something are in each status.

@@ -53,7 +53,7 @@ func TestGuide(t *testing.T) {
 }
 
 // filterFlags are the flags of struct filter.
-var filterFlags = []string{"machine", "version", "step", "queue", "status", "failure", "key-prefix", "label", "partition", "parent", "error", "since", "before"}
+var filterFlags = []string{"machine", "version", "step", "queue", "status", "failure", "key-prefix", "label", "partition", "parent", "error", "fingerprint", "since", "before"}
 
 func isFilter(f *kong.Flag) bool { return slices.Contains(filterFlags, f.Name) }
 

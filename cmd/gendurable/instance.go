@@ -43,25 +43,26 @@ type instanceCommands struct {
 
 // filter selects instances that meet all of the given criteria.
 type filter struct {
-	Machine   string            `help:"Only those of this machine."                                                                                                                 placeholder:"NAME"`
-	Version   int               `help:"Only those of this version of the machine."                                                                                                  placeholder:"N"`
-	Step      string            `help:"Only those in this step."                                                                                                                    placeholder:"NAME"`
-	Queue     string            `help:"Only those in this queue."                                                                                                                   placeholder:"NAME"`
-	Status    []string          `help:"Only those in one of these statuses: runnable, executing, awaiting_signal, awaiting_children, done, failed."                                 placeholder:"STATUS"`
-	Failure   []string          `help:"Only those that failed in one of these ways: decided, error, exhausted, crashes, cancelled, deadline, skipped."                              placeholder:"FAILURE"`
-	KeyPrefix string            `help:"Only those whose correlation key begins with this text."                                                                                     placeholder:"TEXT"`
-	Label     map[string]string `help:"Only those with this label; repeatable."                                                                                                     mapsep:"none"         placeholder:"NAME=VALUE"`
-	Partition string            `help:"Only those with this partition key."                                                                                                         placeholder:"KEY"`
-	Parent    string            `help:"Only children of this instance."                                                                                                             placeholder:"ID"`
-	ErrorText string            `help:"Only those whose last error has this text in it, in upper or lower case. No index helps: give a machine, a parent or a label where you can." name:"error"          placeholder:"TEXT"`
-	Since     string            `help:"Only those inserted at or after this time, or age."                                                                                          placeholder:"TIME"`
-	Before    string            `help:"Only those inserted before this time, or age."                                                                                               placeholder:"TIME"`
+	Machine     string            `help:"Only those of this machine."                                                                                                                 placeholder:"NAME"`
+	Version     int               `help:"Only those of this version of the machine."                                                                                                  placeholder:"N"`
+	Step        string            `help:"Only those in this step."                                                                                                                    placeholder:"NAME"`
+	Queue       string            `help:"Only those in this queue."                                                                                                                   placeholder:"NAME"`
+	Status      []string          `help:"Only those in one of these statuses: runnable, executing, awaiting_signal, awaiting_children, done, failed."                                 placeholder:"STATUS"`
+	Failure     []string          `help:"Only those that failed in one of these ways: decided, error, exhausted, crashes, cancelled, deadline, skipped."                              placeholder:"FAILURE"`
+	KeyPrefix   string            `help:"Only those whose correlation key begins with this text."                                                                                     placeholder:"TEXT"`
+	Label       map[string]string `help:"Only those with this label; repeatable."                                                                                                     mapsep:"none"             placeholder:"NAME=VALUE"`
+	Partition   string            `help:"Only those with this partition key."                                                                                                         placeholder:"KEY"`
+	Parent      string            `help:"Only children of this instance."                                                                                                             placeholder:"ID"`
+	ErrorText   string            `help:"Only those whose last error has this text in it, in upper or lower case. No index helps: give a machine, a parent or a label where you can." name:"error"              placeholder:"TEXT"`
+	Fingerprint string            `help:"Only failed ones of this group: all that a row of failures counts, and no others."                                                           placeholder:"FINGERPRINT"`
+	Since       string            `help:"Only those inserted at or after this time, or age."                                                                                          placeholder:"TIME"`
+	Before      string            `help:"Only those inserted before this time, or age."                                                                                               placeholder:"TIME"`
 }
 
 // engine returns the filter in the engine's form. Ages count back from the server's time.
 func (f *filter) engine(at time.Time) (out engine.Filter, err error) {
 	out = engine.Filter{Machine: f.Machine, Version: f.Version, Step: f.Step, Queue: f.Queue, KeyPrefix: f.KeyPrefix, Labels: f.Label,
-		PartitionKey: f.Partition, ErrorText: f.ErrorText}
+		PartitionKey: f.Partition, ErrorText: f.ErrorText, Fingerprint: f.Fingerprint}
 	for _, s := range f.Status {
 		out.Status = append(out.Status, fsm.Status(s))
 	}
@@ -100,7 +101,7 @@ func (f *filter) check() error {
 
 // given reports whether there is a criterion.
 func (f *filter) given() bool {
-	return f.Machine+f.Step+f.Queue+f.KeyPrefix+f.Partition+f.Parent+f.ErrorText+f.Since+f.Before != "" || f.Version != 0 ||
+	return f.Machine+f.Step+f.Queue+f.KeyPrefix+f.Partition+f.Parent+f.ErrorText+f.Fingerprint+f.Since+f.Before != "" || f.Version != 0 ||
 		len(f.Status)+len(f.Failure)+len(f.Label) > 0
 }
 
@@ -212,6 +213,9 @@ type instanceList struct {
 type listed struct {
 	Instances []summary `json:"instances"`
 	Next      string    `json:"next"`
+	// SearchedTo is set if the time was up: the list has been searched up to instances that were
+	// inserted at this time.
+	SearchedTo time.Time `json:"searched_to,omitzero"`
 }
 
 // Validate checks the values.
@@ -240,7 +244,11 @@ func (c *instanceList) Run(ctx context.Context, a *app, db *database) error {
 		instances(out.Instances, at).write(w, a.console.width())
 		switch {
 		case cut:
-			fmt.Fprintf(w, "cut off after %v, not all was searched: --after %s goes on\n", a.Timeout, out.Next)
+			searched := "not all was searched"
+			if !out.SearchedTo.IsZero() {
+				searched = "searched to what was inserted " + age(at, &out.SearchedTo) + " ago"
+			}
+			fmt.Fprintf(w, "cut off after %v, %s: --after %s goes on\n", a.Timeout, searched, out.Next)
 		case out.Next != "":
 			fmt.Fprintf(w, "there may be more: --after %s\n", out.Next)
 		}
@@ -263,7 +271,7 @@ func (c *instanceList) pages(ctx context.Context, f engine.Filter, list func(con
 		for n := range page.Instances {
 			out.Instances = append(out.Instances, summarize(&page.Instances[n]))
 		}
-		out.Next = page.Next
+		out.Next, out.SearchedTo = page.Next, page.SearchedTo
 	}
 	return out, false, nil
 }

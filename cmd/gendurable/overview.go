@@ -4,16 +4,18 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
 )
 
 type failuresCommand struct {
-	Machine string `help:"Only of this machine."                                 placeholder:"NAME"`
-	Queue   string `help:"Only of this queue."                                   placeholder:"NAME"`
-	Since   string `help:"Only of instances that ended since this time, or age." placeholder:"TIME"`
-	Limit   int    `default:"50"                                                 help:"How many groups to show at most."`
+	Machine     string `help:"Only of this machine."                                 placeholder:"NAME"`
+	Fingerprint string `help:"Only this group."                                      placeholder:"FINGERPRINT"`
+	Queue       string `help:"Only of this queue."                                   placeholder:"NAME"`
+	Since       string `help:"Only of instances that ended since this time, or age." placeholder:"TIME"`
+	Limit       int    `default:"50"                                                 help:"How many groups to show at most."`
 }
 
 // Validate checks the time.
@@ -28,7 +30,7 @@ func (c *failuresCommand) Run(ctx context.Context, a *app, db *database) error {
 	if err != nil {
 		return err
 	}
-	o := engine.FailuresOptions{Machine: c.Machine, Queue: c.Queue, Limit: c.Limit}
+	o := engine.FailuresOptions{Machine: c.Machine, Queue: c.Queue, Fingerprint: c.Fingerprint, Limit: c.Limit}
 	if o.Since, err = moment("--since", c.Since, at, true); err != nil {
 		return err
 	}
@@ -40,14 +42,22 @@ func (c *failuresCommand) Run(ctx context.Context, a *app, db *database) error {
 }
 
 func writeFailures(w io.Writer, found *engine.Failures, at time.Time, width int) {
-	t := newTable("count", "machine", "step", "failure", "last", "newest", "error")
+	t := newTable("count", "machine", "step", "failure", "last", "newest", "fingerprint", "error")
 	for _, g := range found.Groups {
-		t.add(g.Count, fmt.Sprintf("%s/%d", g.Machine, g.Version), g.Step, string(g.Failure), age(at, &g.Last), g.Newest, g.Error)
+		t.add(countOf(&g), fmt.Sprintf("%s/%d", g.Machine, g.Version), g.Step, string(g.Failure), age(at, &g.Last), g.Newest, g.Fingerprint, g.Error)
 	}
 	t.write(w, width)
 	if found.More {
-		fmt.Fprintf(w, "of the newest %d that ended, the oldest %s ago\n", found.Looked, age(at, &found.Since))
+		fmt.Fprintf(w, "there may be other groups: %d failures were counted, the oldest %s ago\n", found.Looked, age(at, &found.Since))
 	}
+}
+
+// countOf is the number of a group, with a sign that it may be larger.
+func countOf(g *engine.FailureGroup) string {
+	if g.AtLeast {
+		return fmt.Sprintf("%d+", g.Count)
+	}
+	return strconv.FormatInt(g.Count, 10)
 }
 
 type overviewCommand struct {
