@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/query"
@@ -17,6 +18,8 @@ type Page = fsm.RawPage
 const (
 	// listVisit is how many rows a page may visit: some ten milliseconds' worth.
 	listVisit = 10_000
+	// listTime is after which time a page visits no more rows.
+	listTime = time.Second
 	// allLimit is the limit of the pages of All.
 	allLimit = 200
 )
@@ -31,11 +34,12 @@ const (
 // later. Oldest first, it does, at the end; except what a transaction inserted that was still open
 // when the list went past it.
 //
-// List goes by an index where Key, Parent, Labels or the one status executing is given and finds
-// less than 10,000 instances. Else it goes along the primary key, or for a Fingerprint, the one
-// status failed or a Failure along an index of these, and one page visits 10,000 rows. Either is
-// one statement; a page that finds too many by the index takes two. Page.SearchedTo says how far a
-// page has come that did not find enough.
+// List goes by an index where Key, KeyPrefix, Parent, Labels or the one status executing is given
+// and finds less than 10,000 instances. Else it goes along the primary key, or for a Fingerprint,
+// the one status failed or a Failure along an index of these, and one page visits 10,000 rows, and
+// ends after a second with those that it has come to. Either is one statement; a page that finds
+// too many by an index takes another. Page.SearchedTo says how far a page has come that did not
+// find enough.
 //
 // Errors: a *[QueryError].
 func (e *Engine) List(ctx context.Context, q Query) (page Page, err error) {
@@ -61,7 +65,7 @@ func (e *Engine) List(ctx context.Context, q Query) (page Page, err error) {
 
 // list checks a query, and returns its fingerprint as well.
 func list(q *Query) (p query.ListParams, of [8]byte, err error) {
-	p = query.ListParams{OldestFirst: q.OldestFirst, Outline: q.Outline, Limit: q.Limit, Visit: listVisit}
+	p = query.ListParams{OldestFirst: q.OldestFirst, Outline: q.Outline, Limit: q.Limit, Visit: listVisit, Time: listTime}
 	if p.Filter, _, err = criteria(&q.Filter); err != nil {
 		return p, of, err
 	}

@@ -219,8 +219,12 @@ CREATE UNIQUE INDEX "gen_durable_seat" ON "gen_durable" ("queue", "seat") WHERE 
 CREATE UNIQUE INDEX "gen_durable_run" ON "gen_durable" ("run_gate", "run_place")
   WHERE "run_place" IS NOT NULL AND "finished_at" IS NULL;
 
--- A key has one occupant, and is its address.
-CREATE UNIQUE INDEX "gen_durable_correlation" ON "gen_durable" ("correlation_guard") WHERE "correlation_guard" IS NOT NULL;
+-- A key has one occupant, and is its address. In the order of bytes, in which the keys with a prefix are one range.
+CREATE UNIQUE INDEX "gen_durable_correlation" ON "gen_durable" ("correlation_guard" text_pattern_ops) WHERE "correlation_guard" IS NOT NULL;
+
+-- The keys that their instances no longer occupy, or never did. Lists by a prefix of the key read both indexes.
+CREATE INDEX "gen_durable_keyed" ON "gen_durable" ("correlation_key" text_pattern_ops)
+  WHERE "correlation_key" IS NOT NULL AND "correlation_guard" IS NULL;
 
 -- The children of a parent. A foreign key would lock the parent anew for every child, a quarter of what the insertion of a child costs.
 -- The engine inserts children under the lock of their parent, and deletes a parent after them. Only who deletes one by hand leaves

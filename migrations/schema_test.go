@@ -70,7 +70,7 @@ var (
 		inserted_at timestamp with time zone not null default now()`)
 
 	referenceIndexes = lines(`
-		CREATE UNIQUE INDEX gen_durable_correlation ON gen_durable USING btree (correlation_guard) WHERE (correlation_guard IS NOT NULL)
+		CREATE UNIQUE INDEX gen_durable_correlation ON gen_durable USING btree (correlation_guard text_pattern_ops) WHERE (correlation_guard IS NOT NULL)
 		CREATE INDEX gen_durable_lease ON gen_durable USING btree (lease_expires_at) WHERE (status = 'executing'::durable_status)
 		CREATE INDEX gen_durable_parent ON gen_durable USING btree (parent_id) WHERE (parent_id IS NOT NULL)
 		CREATE INDEX gen_durable_pick ON gen_durable USING btree (queue, priority, eligible_at) WHERE (status = 'runnable'::durable_status)
@@ -150,12 +150,13 @@ var (
 		CREATE INDEX gen_durable_alike ON gen_durable USING btree (fingerprint, id) INCLUDE (finished_at) WHERE (fingerprint IS NOT NULL)
 		CREATE INDEX gen_durable_aside ON gen_durable USING btree (queue, fsm, fsm_version, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 2))
 		CREATE UNIQUE INDEX gen_durable_busy ON gen_durable USING btree (partition_key) WHERE ((status = 'executing'::durable_status) AND (partition_key IS NOT NULL))
-		CREATE UNIQUE INDEX gen_durable_correlation ON gen_durable USING btree (correlation_guard) WHERE (correlation_guard IS NOT NULL)
+		CREATE UNIQUE INDEX gen_durable_correlation ON gen_durable USING btree (correlation_guard text_pattern_ops) WHERE (correlation_guard IS NOT NULL)
 		CREATE INDEX gen_durable_deadline ON gen_durable USING btree (await_deadline) WHERE (await_deadline IS NOT NULL)
 		CREATE INDEX gen_durable_expiry ON gen_durable USING btree (deadline) WHERE ((deadline IS NOT NULL) AND (finished_at IS NULL))
 		CREATE INDEX gen_durable_failed ON gen_durable USING btree (id) INCLUDE (fingerprint) WHERE (status = 'failed'::durable_status)
 		CREATE INDEX gen_durable_finished ON gen_durable USING btree (finished_at) WHERE (finished_at IS NOT NULL)
 		CREATE INDEX gen_durable_key ON gen_durable USING btree (partition_key, queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (partition_key IS NOT NULL))
+		CREATE INDEX gen_durable_keyed ON gen_durable USING btree (correlation_key text_pattern_ops) WHERE ((correlation_key IS NOT NULL) AND (correlation_guard IS NULL))
 		CREATE INDEX gen_durable_labels ON gen_durable USING gin (labels jsonb_path_ops) WHERE (labels IS NOT NULL)
 		CREATE INDEX gen_durable_lease ON gen_durable USING btree (lease_expires_at) WHERE (status = 'executing'::durable_status)
 		CREATE INDEX gen_durable_lines ON gen_durable USING btree (queue, gate text_pattern_ops, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 3))

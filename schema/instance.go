@@ -173,7 +173,12 @@ func (Instance) Indexes() []ent.Index {
 	return []ent.Index{
 		// These serve the reaper, the guard (uniqueness and address in one), and the join.
 		partial("gen_durable_lease", "status = 'executing'::durable_status", "lease_expires_at"),
-		partial("gen_durable_correlation", "correlation_guard IS NOT NULL", "correlation_guard").Unique(),
+		partial("gen_durable_correlation", "correlation_guard IS NOT NULL", "correlation_guard").Unique().
+			Annotations(entsql.OpClass("text_pattern_ops")),
+		// Together with the guard's, this one has all keys in the order of bytes, so that those with a
+		// prefix are a range of each. It has what no longer occupies its key, or never did.
+		partial("gen_durable_keyed", "correlation_key IS NOT NULL AND correlation_guard IS NULL", "correlation_key").
+			Annotations(entsql.OpClass("text_pattern_ops")),
 		partial("gen_durable_parent", "parent_id IS NOT NULL", "parent_id"),
 		// These serve the pick. All end in id: rows of one bulk insert share eligible_at, and Postgres
 		// would sort them otherwise (T83).

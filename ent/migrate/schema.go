@@ -161,7 +161,17 @@ var (
 				Unique:  true,
 				Columns: []*schema.Column{GenDurableColumns[19]},
 				Annotation: &entsql.IndexAnnotation{
-					Where: "correlation_guard IS NOT NULL",
+					OpClass: "text_pattern_ops",
+					Where:   "correlation_guard IS NOT NULL",
+				},
+			},
+			{
+				Name:    "gen_durable_keyed",
+				Unique:  false,
+				Columns: []*schema.Column{GenDurableColumns[17]},
+				Annotation: &entsql.IndexAnnotation{
+					OpClass: "text_pattern_ops",
+					Where:   "correlation_key IS NOT NULL AND correlation_guard IS NULL",
 				},
 			},
 			{

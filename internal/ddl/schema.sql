@@ -156,7 +156,9 @@ CREATE TABLE "gen_durable" (
 -- Create index "gen_durable_lease" to table: "gen_durable"
 CREATE INDEX "gen_durable_lease" ON "gen_durable" ("lease_expires_at") WHERE status = 'executing'::durable_status;
 -- Create index "gen_durable_correlation" to table: "gen_durable"
-CREATE UNIQUE INDEX "gen_durable_correlation" ON "gen_durable" ("correlation_guard") WHERE correlation_guard IS NOT NULL;
+CREATE UNIQUE INDEX "gen_durable_correlation" ON "gen_durable" ("correlation_guard" text_pattern_ops) WHERE correlation_guard IS NOT NULL;
+-- Create index "gen_durable_keyed" to table: "gen_durable"
+CREATE INDEX "gen_durable_keyed" ON "gen_durable" ("correlation_key" text_pattern_ops) WHERE correlation_key IS NOT NULL AND correlation_guard IS NULL;
 -- Create index "gen_durable_parent" to table: "gen_durable"
 CREATE INDEX "gen_durable_parent" ON "gen_durable" ("parent_id") WHERE parent_id IS NOT NULL;
 -- Create index "gen_durable_ready" to table: "gen_durable"

@@ -23,8 +23,9 @@ type ListParams struct {
 	Outline     bool   // without documents
 	After       *int64 // the id that ended the page before; nil: there was none
 	Limit       int
-	Visit       int  // most rows to visit
-	Walk        bool // do not use the indexes, which are known to find too many rows
+	Visit       int           // most rows to visit
+	Time        time.Duration // after which the page visits no more rows, if no index finds them; 0: any
+	Walk        bool          // do not use the indexes, which are known to find too many rows
 }
 
 // Listed is a page of instances.
@@ -39,14 +40,16 @@ type Listed struct {
 
 // List reads a page of the instances that a filter selects, in order of ids. It uses the index of a
 // criterion if that finds few rows, and otherwise walks along the primary key, or an index in the
-// order of ids. A page may be short
-// or empty, and still have a next one.
+// order of ids. A page may be short or empty, and still have a next one.
 func (r *Reader) List(ctx context.Context, p ListParams) (out Listed, err error) {
 	// One instance over the limit shows that there is a next page.
 	within, fits, limit := p.span(), Where(&p.Filter), p.Limit+1
 	out.Instances = make([]fsm.RawInstance, 0, limit) // hosts serve it as JSON
-	if index := indexed(&p.Filter); index != nil && !p.Walk {
-		many, err := r.page(ctx, r.bitmaps, &p, r.find(within, limit, index, fits, p.Outline), &out)
+	for _, by := range lookups(&p.Filter) {
+		if p.Walk {
+			break
+		}
+		many, err := r.page(ctx, r.through(by), &p, r.find(within, limit, by, fits, p.Outline), &out)
 		if err != nil {
 			return Listed{}, fmt.Errorf("list instances by an index: %w", err)
 		}
@@ -77,6 +80,14 @@ func (r *Reader) List(ctx context.Context, p ListParams) (out Listed, err error)
 	return out, nil
 }
 
+// through returns the client whose settings allow what a lookup needs.
+func (r *Reader) through(by lookup) *ent.Client {
+	if by.bitmaps {
+		return r.bitmaps
+	}
+	return r.client
+}
+
 // page reads the instances that a page selects, in its order, and its column edge.
 func (r *Reader) page(ctx context.Context, from *ent.Client, p *ListParams, selects predicate.Instance, into *Listed) (edge *bool, err error) {
 	order := instance.ByID(sql.OrderDesc())
@@ -98,6 +109,12 @@ func (r *Reader) page(ctx context.Context, from *ent.Client, p *ListParams, sele
 
 func (p *ListParams) span() span {
 	out := span{after: math.MaxInt64, oldestFirst: p.OldestFirst, visit: p.Visit, along: along(&p.Filter)}
+	if p.Time != 0 {
+		out.seconds = new(p.Time.Seconds())
+	}
+	if !p.Filter.Within.IsZero() {
+		out.least = 2 * p.blur() //nolint:mnd // so that the next page, which begins up to a blur earlier, gets on
+	}
 	switch {
 	case p.After != nil:
 		out.after = *p.After
@@ -110,12 +127,15 @@ func (p *ListParams) span() span {
 // blurBy is how many ids one cursor of a list within bounds may stand for.
 const blurBy = 1 << 10
 
+// blur returns how many ids a cursor of this list may be moved over.
+func (p *ListParams) blur() int { return max(1, min(blurBy, p.Visit/2)) } //nolint:mnd // half of them
+
 // blurred returns where the page behind this one begins, for a list within bounds. The last row
 // that the page has visited may lie outside, and a cursor would tell its id. So the place is moved
 // back, over rows of which none is on this page: the next page visits them again. It is never moved
 // over half of what a page visits, or pages would not get on.
 func (p *ListParams) blurred(edge int64, shown []fsm.RawInstance) int64 {
-	by := int64(max(1, min(blurBy, p.Visit/2))) //nolint:mnd // half of them
+	by := int64(p.blur())
 	if p.OldestFirst {
 		edge -= ((edge % by) + by) % by
 		for i := range shown {

@@ -19,6 +19,8 @@ type span struct {
 	after       int64
 	oldestFirst bool
 	visit       int
+	seconds     *float64             // after which walk visits no more rows; nil: there is no such time
+	least       int                  // so many rows it visits all the same
 	along       []predicate.Instance // what that index has; none: the primary key
 }
 
@@ -48,34 +50,40 @@ func (r *Reader) rows(b *sql.Builder, p span) *sql.Builder {
 // walk selects the page along the primary key, or the index of its span: at most limit of the rows
 // that fit, and the last row that it may visit. It stops at either. The column edge is NULL if it
 // did not come to that row, and otherwise says whether that row fits.
+//
+// It may visit no row behind the first one at which the time is up, nor more than visit. Rows behind
+// the first late one are late as well, and so end the page by its limit.
 func (r *Reader) walk(p span, limit int, fits []predicate.Instance, outline bool) predicate.Instance {
 	return func(s *sql.Selector) {
 		with(s, part{"page", func(b *sql.Builder) {
-			b.WriteString("SELECT * FROM (SELECT id, ")
+			b.WriteString("SELECT id, fits, visited, late AND visited > ").Arg(p.least).WriteString("::int AS late FROM (SELECT id, ")
 			r.fits(b, fits)
-			b.WriteString(" AS fits, row_number() OVER (ORDER BY " + p.order() + ") AS visited FROM ")
+			b.WriteString(" AS fits, clock_timestamp() > statement_timestamp() + make_interval(secs => ").Arg(p.seconds)
+			b.WriteString("::float8) AS late, row_number() OVER (ORDER BY " + p.order() + ") AS visited FROM ")
 			r.from(b).WriteString(" WHERE ")
-			r.rows(b, p).WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(p.visit).WriteString("::int) w WHERE fits OR visited = ")
-			b.Arg(p.visit).WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(limit).WriteString("::int")
+			r.rows(b, p).WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(p.visit).WriteString("::int) w WHERE fits OR late AND visited > ")
+			b.Arg(p.least).WriteString("::int OR visited = ").Arg(p.visit).WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(limit).WriteString("::int")
+		}}, part{"last", func(b *sql.Builder) {
+			b.WriteString("SELECT coalesce(min(visited) FILTER (WHERE late), ").Arg(p.visit).WriteString(") AS visited FROM page")
 		}})
 		r.selects(outline, func(b *sql.Builder) {
-			b.WriteString("(SELECT fits FROM page WHERE visited = ").Arg(p.visit).WriteByte(')')
+			b.WriteString("(SELECT fits FROM page WHERE visited = (SELECT visited FROM last))")
 		})(s)
-		inPage(s)
+		inPage(s, " WHERE visited <= (SELECT visited FROM last)")
 	}
 }
 
-// find selects the same page of the rows that an index finds, unless these are as many as it may
+// find selects the same page of the rows that indexes find, unless these are as many as it may
 // visit. Then it selects one of them, of which the column edge is true.
-func (r *Reader) find(p span, limit int, index predicate.Instance, fits []predicate.Instance, outline bool) predicate.Instance {
+func (r *Reader) find(p span, limit int, by lookup, fits []predicate.Instance, outline bool) predicate.Instance {
 	return func(s *sql.Selector) {
 		with(s, part{"found", func(b *sql.Builder) {
-			b.WriteString("SELECT id, ")
-			r.fits(b, fits)
-			b.WriteString(" AND ")
-			p.write(b).WriteString(" AS fits FROM ")
-			r.from(b).WriteString(" WHERE ")
-			b.Join(r.condition(index)).WriteString(" LIMIT ").Arg(p.visit).WriteString("::int")
+			r.found(b, by, p.visit, func() {
+				b.WriteString("SELECT id, ")
+				r.fits(b, fits)
+				b.WriteString(" AND ")
+				p.write(b).WriteString(" AS fits")
+			})
 		}}, part{"page", func(b *sql.Builder) {
 			b.WriteString("(SELECT id FROM found WHERE fits AND (SELECT count(*) FROM found) < ").Arg(p.visit)
 			b.WriteString(" ORDER BY " + p.order() + " LIMIT ").Arg(limit).WriteString("::int) UNION ALL ")
@@ -84,8 +92,31 @@ func (r *Reader) find(p span, limit int, index predicate.Instance, fits []predic
 		r.selects(outline, func(b *sql.Builder) {
 			b.WriteString("(SELECT count(*) = ").Arg(p.visit).WriteString(" FROM found)")
 		})(s)
-		inPage(s)
+		inPage(s, "")
 	}
+}
+
+// found writes a query of the rows that each part of a lookup finds, up to visit of them in all.
+func (r *Reader) found(b *sql.Builder, by lookup, visit int, columns func()) {
+	one := func(part predicate.Instance) {
+		columns()
+		b.WriteString(" FROM ")
+		r.from(b).WriteString(" WHERE ").Join(r.condition(part)).WriteString(" LIMIT ").Arg(visit).WriteString("::int")
+	}
+	if len(by.parts) == 1 {
+		one(by.parts[0])
+		return
+	}
+	b.WriteString("SELECT * FROM (")
+	for i, part := range by.parts {
+		if i > 0 {
+			b.WriteString(" UNION ALL ")
+		}
+		b.WriteByte('(')
+		one(part)
+		b.WriteByte(')')
+	}
+	b.WriteString(") f LIMIT ").Arg(visit).WriteString("::int")
 }
 
 // ids selects only the ids of rows that fit, and the id of the last row that it may visit. The
@@ -106,16 +137,18 @@ func (r *Reader) ids(p span, fits []predicate.Instance) predicate.Instance {
 	}
 }
 
-// idsFound is ids for the rows that an index finds, unless these are as many as it may visit. Then
-// it selects one of them, of which the column edge is true.
-func (r *Reader) idsFound(visit int, index predicate.Instance, fits []predicate.Instance) predicate.Instance {
+// idsFound is ids for the rows that indexes find, unless these are as many as it may visit. Then it
+// selects one of them, of which the column edge is true.
+func (r *Reader) idsFound(visit int, by lookup, fits []predicate.Instance) predicate.Instance {
 	return func(s *sql.Selector) {
 		with(s, part{"found", func(b *sql.Builder) {
-			b.WriteString("SELECT id, ")
-			r.fits(b, fits)
-			b.WriteString(" AS fits, row_number() OVER () AS visited FROM ")
-			r.from(b).WriteString(" WHERE ")
-			b.Join(r.condition(index)).WriteString(" LIMIT ").Arg(visit).WriteString("::int")
+			b.WriteString("SELECT id, fits, row_number() OVER () AS visited FROM (")
+			r.found(b, by, visit, func() {
+				b.WriteString("SELECT id, ")
+				r.fits(b, fits)
+				b.WriteString(" AS fits")
+			})
+			b.WriteString(") i")
 		}})
 		s.From(sql.Table("found")).Select("id", "fits").AppendSelectExprAs(sql.ExprFunc(func(b *sql.Builder) {
 			b.WriteString("visited = ").Arg(visit)
@@ -147,10 +180,10 @@ func with(s *sql.Selector, parts ...part) {
 	}))
 }
 
-// inPage narrows the query to the instances of the page.
-func inPage(s *sql.Selector) {
+// inPage narrows the query to the instances of the page that a WHERE clause selects.
+func inPage(s *sql.Selector, where string) {
 	s.Where(sql.P(func(b *sql.Builder) {
-		b.Ident(s.C(instance.FieldID)).WriteString(" = ANY(ARRAY(SELECT id FROM page))")
+		b.Ident(s.C(instance.FieldID)).WriteString(" = ANY(ARRAY(SELECT id FROM page" + where + "))")
 	}))
 }
 

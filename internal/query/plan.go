@@ -20,7 +20,14 @@ const planPage = 20_000
 // verb applies. It returns a *store.TooManyError if they are more than most.
 func (r *Reader) Select(ctx context.Context, v store.Verb, f *store.Filter, most int) ([]int64, error) {
 	fits := append(Where(f), applies(v)...)
-	ids, done, err := r.selectByIndex(ctx, indexed(f), fits)
+	var ids []int64
+	var done bool
+	var err error
+	for _, by := range lookups(f) {
+		if ids, done, err = r.selectByIndex(ctx, by, fits); err != nil || done {
+			break
+		}
+	}
 	for next := new(int64); err == nil && !done && len(ids) <= most; done = next == nil {
 		next, err = choose(ctx, r.client, r.ids(span{after: *next, oldestFirst: true, visit: planPage, along: along(f)}, fits), &ids)
 	}
@@ -34,12 +41,9 @@ func (r *Reader) Select(ctx context.Context, v store.Verb, f *store.Filter, most
 	return ids, nil
 }
 
-// selectByIndex selects by an index. all is true if ids are all that the filter selects.
-func (r *Reader) selectByIndex(ctx context.Context, index predicate.Instance, fits []predicate.Instance) (ids []int64, all bool, err error) {
-	if index == nil {
-		return nil, false, nil
-	}
-	many, err := choose(ctx, r.bitmaps, r.idsFound(planPage, index, fits), &ids)
+// selectByIndex selects by a lookup. all is true if ids are all that the filter selects.
+func (r *Reader) selectByIndex(ctx context.Context, by lookup, fits []predicate.Instance) (ids []int64, all bool, err error) {
+	many, err := choose(ctx, r.through(by), r.idsFound(planPage, by, fits), &ids)
 	if err != nil || many != nil {
 		return nil, false, err
 	}

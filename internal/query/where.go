@@ -95,23 +95,59 @@ func later(s *sql.Selector) {
 	}))
 }
 
-// indexed returns the criterion whose index finds few rows, or nil if none of the filter has an
-// index. It is not part of a page's criteria, where no index could serve it.
-func indexed(f *store.Filter) predicate.Instance {
+// lookup is a way by which indexes find the rows of a criterion: all that one of its parts selects,
+// of which no row is of two. No part is one of a page's criteria, where no index could serve it.
+type lookup struct {
+	parts   []predicate.Instance
+	bitmaps bool // an index that Postgres reads by bitmap scans only
+}
+
+// lookups returns the ways that may find few rows, the most promising first. There are none if no
+// criterion of the filter has an index.
+func lookups(f *store.Filter) (all []lookup) {
+	one := func(p ...predicate.Instance) { all = append(all, lookup{p, true}) }
+	if low, high := keyRange(f.KeyPrefix); low != "" {
+		all = append(all, lookup{parts: []predicate.Instance{between(instance.FieldCorrelationGuard, low, high),
+			instance.And(instance.CorrelationGuardIsNil(), between(instance.FieldCorrelationKey, low, high))}})
+	}
 	switch {
 	case f.Key != "":
-		return instance.CorrelationGuard(f.Key)
+		return []lookup{{[]predicate.Instance{instance.CorrelationGuard(f.Key)}, true}}
 	case f.Parent != 0:
-		return instance.ParentID(fsm.ID(f.Parent))
+		one(instance.ParentID(fsm.ID(f.Parent)))
 	case f.Labels != "" && f.Within.Labels != "": // the index has both
-		return instance.And(instance.LabelsContain(own[map[string]string]([]byte(f.Labels))),
-			instance.LabelsContain(own[map[string]string]([]byte(f.Within.Labels))))
+		one(instance.And(instance.LabelsContain(own[map[string]string]([]byte(f.Labels))),
+			instance.LabelsContain(own[map[string]string]([]byte(f.Within.Labels)))))
 	case f.Labels != "" || f.Within.Labels != "":
-		return instance.LabelsContain(own[map[string]string]([]byte(cmp.Or(f.Labels, f.Within.Labels))))
+		one(instance.LabelsContain(own[map[string]string]([]byte(cmp.Or(f.Labels, f.Within.Labels)))))
 	case len(f.Statuses) == 1 && f.Statuses[0] == string(fsm.StatusExecuting):
-		return executing
+		one(executing)
 	}
-	return nil
+	return all
+}
+
+// keyRange returns the range of keys, by their bytes, in which all keys with a prefix lie: from low
+// on and below high. Only ASCII characters are counted up, since another one may have no successor
+// in the database's encoding. So the range is that of the prefix up to its last such character. low
+// is "" if it has none.
+func keyRange(prefix string) (low, high string) {
+	for n := len(prefix); n > 0; n-- {
+		if c := prefix[n-1]; c < '\x7f' {
+			return prefix[:n], prefix[:n-1] + string(rune(c+1))
+		}
+	}
+	return "", ""
+}
+
+// between selects the rows of a range. It compares bytes, as the indexes of keys do, whatever the
+// database's collation is.
+func between(field, low, high string) predicate.Instance {
+	return func(s *sql.Selector) {
+		s.Where(sql.P(func(b *sql.Builder) {
+			b.Ident(s.C(field)).WriteString(" ~>=~ ").Arg(low).WriteString("::text AND ")
+			b.Ident(s.C(field)).WriteString(" ~<~ ").Arg(high).WriteString("::text")
+		}))
+	}
 }
 
 // along returns the criterion of the rows that an index has in the order of ids, or nil if there is

@@ -476,6 +476,18 @@ var measures = []measured{
 		e.exec(`DELETE FROM gendurable.gen_durable WHERE correlation_key = 'list me'`)
 		return e.keyed("list me")
 	}},
+	{"list by a prefix of keys", 12, 20, "gen_durable_correlation gen_durable_keyed", listMeasured(store.Filter{KeyPrefix: "prefixed:4"}, false), prefixed},
+	{"list by a prefix that too many keys have", 0, 3 * listVisits, "gen_durable_keyed gen_durable_pkey", listMeasured(store.Filter{KeyPrefix: "many:", Machine: "nobody"}, true), func(e explained) any {
+		e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, status, finished_at, correlation_key) SELECT 'm', 's', 'many', 'done', now(), 'many:' || n
+			FROM generate_series(1, $1::int) n WHERE NOT EXISTS (SELECT FROM gendurable.gen_durable g WHERE g.queue = 'many')`, 2*listVisits)
+		return nil
+	}},
+	{"select by a prefix of keys", 12, 20, "gen_durable_correlation gen_durable_keyed", func(e explained, _ any) int {
+		ids, err := e.Select(e.t.Context(), store.Retry, &store.Filter{KeyPrefix: "prefixed:4"}, 1000)
+		require.NoError(e.t, err)
+		require.Empty(e.t, ids)
+		return 12
+	}, prefixed},
 	{"list of children", 10, 20, "gen_durable_parent", func(e explained, parent any) int {
 		return listMeasured(store.Filter{Parent: parent.(int64)}, false)(e, nil)
 	}, func(e explained) any {
@@ -515,6 +527,17 @@ var measures = []measured{
 		}
 		return list
 	}},
+}
+
+// prefixed are instances with keys, of which twelve begin with "prefixed:4": one occupies its key,
+// the others have ended.
+func prefixed(e explained) any {
+	e.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'prefixed'`)
+	e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, status, finished_at, correlation_key) SELECT 'm', 's', 'prefixed', 'done', now(), 'prefixed:' || n
+		FROM generate_series(1, $1::int) n`, planRows)
+	e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, correlation_key, correlation_scope) VALUES ('m', 's', 'prefixed', 'prefixed:4', $1::text::gendurable.durable_status[])`,
+		"{runnable,executing,awaiting_signal,awaiting_children}")
+	return nil
 }
 
 // failedAlike are planRows instances that have failed alike. It returns their fingerprint.

@@ -381,3 +381,103 @@ func TestListLeavesAnIndexThatFindsTooMuch(t *testing.T) {
 	require.Len(t, common.Instances, 2)
 	require.True(t, common.Walk)
 }
+
+// A page ends when its time is up, with the rows that it has come to. It says how far that was, and
+// the next one goes on there; a list within bounds gets on as well, though its cursors are moved
+// back. Here the time is up from the beginning.
+func TestListEndsAPageWhenItsTimeIsUp(t *testing.T) {
+	b := newBench(t)
+	var ids, own []int64
+	for i := range 60 {
+		queue := []string{"own", "hidden", "hidden"}[i%3]
+		id := b.row("queue, inserted_at", "$1, now() - make_interval(mins => $2)", queue, 60-i)
+		if ids = append(ids, id); queue == "own" {
+			own = append(own, id)
+		}
+	}
+	for _, oldest := range []bool{true, false} {
+		for _, limit := range []int{1, 2, 7, 100} {
+			p := query.ListParams{OldestFirst: oldest, Limit: limit, Visit: 1000, Time: -time.Second}
+			first, err := b.List(t.Context(), p)
+			require.NoError(t, err)
+			require.Len(t, first.Instances, 1)
+			require.Equal(t, int64(first.Instances[0].ID), *first.Next)
+			require.Equal(t, limit > 1, first.Searched.Equal(first.Instances[0].InsertedAt), "a full page has found enough")
+			got, pages := b.pages(p)
+			if !oldest {
+				slices.Reverse(got)
+			}
+			require.Equal(t, ids, got)
+			require.Equal(t, len(ids)+1, pages)
+
+			p.Filter = store.Filter{Queue: "none"}
+			nothing, err := b.List(t.Context(), p)
+			require.NoError(t, err)
+			require.Empty(t, nothing.Instances)
+			require.True(t, nothing.Searched.Equal(first.Instances[0].InsertedAt))
+
+			p.Filter = store.Filter{Within: store.Bounds{Queues: []string{"own"}}}
+			for _, visit := range []int{2, 10, 30, 1000} {
+				p.Visit = visit
+				got, _ := b.pages(p)
+				if !oldest {
+					slices.Reverse(got)
+				}
+				require.Equal(t, own, got, "visit %d", visit)
+			}
+		}
+	}
+	soon, pages := b.pages(query.ListParams{Limit: 100, Visit: 1000, Time: time.Hour})
+	require.Len(t, soon, len(ids))
+	require.Equal(t, 1, pages)
+}
+
+// A prefix finds what has ended as well, and keys that are free, by indexes, in any encoding of its
+// last character. Where too many keys begin with it, another criterion's index is tried.
+func TestListByThePrefixOfAKey(t *testing.T) {
+	b := newBench(t)
+	const visit = 40
+	of := map[string][]int64{}
+	add := func(key, columns, values string) {
+		id := b.row("correlation_key, correlation_scope"+columns, "$1, "+values, key)
+		for n := range len(key) + 1 {
+			of[key[:n]] = append(of[key[:n]], id)
+		}
+	}
+	ended := `, status, finished_at`
+	for _, key := range []string{"order:4", "order:42", "order:42", "order;", "order:~", "order:\x7f", "o", "örder:4", "örder:5", "日本:1", "日本", "~", "~~", "\x7f\x7f"} {
+		add(key, ended, liveScope+`, 'done', now()`)
+		add(key, ended, `'{}', 'done', now()`)
+		add(key, "", `'{}'`)
+	}
+	for _, key := range []string{"order:42", "örder:4", "日本:1"} {
+		add(key, "", liveScope)
+	}
+	add("order:43", ended, `'{runnable,executing,awaiting_signal,awaiting_children,done}', 'done', now()`)
+	for range 200 { // which no list by a prefix may visit
+		b.row("", "")
+	}
+	for _, prefix := range []string{"order:42", "order:43", "order:4", "order:~", "order:\x7f", "order;", "~", "~~", "none", "order:5"} {
+		for _, oldest := range []bool{true, false} {
+			p := query.ListParams{Filter: store.Filter{KeyPrefix: prefix}, OldestFirst: oldest, Limit: visit, Visit: visit}
+			got, pages := b.pages(p)
+			if !oldest {
+				slices.Reverse(got)
+			}
+			require.Equal(t, of[prefix], got, "%q", prefix)
+			require.Equal(t, 1, pages, "%q", prefix)
+		}
+	}
+	for _, prefix := range []string{"日", "日本", "ö", "örder:5", "o"} { // what an index finds of these may be too much, or none has a range
+		got, _ := b.pages(query.ListParams{Filter: store.Filter{KeyPrefix: prefix}, OldestFirst: true, Limit: 7, Visit: visit})
+		require.Equal(t, of[prefix], got, "%q", prefix)
+	}
+	parent := b.row("", "")
+	child := b.row("correlation_key, parent_id", "'order:child', $1", parent)
+	got, pages := b.pages(query.ListParams{Filter: store.Filter{KeyPrefix: "o", Parent: parent}, Limit: 7, Visit: visit})
+	require.Equal(t, []int64{child}, got)
+	require.Equal(t, 1, pages)
+	ids, err := b.Select(t.Context(), store.Pause, &store.Filter{KeyPrefix: "order:42"}, 1000)
+	require.NoError(t, err)
+	require.Len(t, ids, 3, "two whose keys are free, and one that occupies it")
+}
