@@ -345,7 +345,7 @@ func causeOf(c engine.Cause, seen covered) causeRow {
 	var text string
 	switch {
 	case c.Kind == engine.CauseRunning:
-		text = "it is running"
+		text = "it is running since " + c.Since.UTC().Format("2006-01-02 15:04:05.000Z")
 	case c.Kind == engine.CauseLost:
 		text = "its lease has ended: the next reaper lets it run again"
 	case c.Kind == engine.CauseGateRun:

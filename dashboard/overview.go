@@ -28,7 +28,7 @@ type overview struct {
 	Looked   int64     // failures that were counted
 	More     bool      // there may be other groups
 	Since    time.Time // when the oldest of them ended
-	Held     []gateRow // gates at which somebody waits
+	Held     []gateRow // gates at which somebody waits, or that are closed, also for single keys
 	Warnings []warning
 	Places   []placeRow // of a cluster
 }
@@ -147,7 +147,7 @@ func (s *server) loadAt(ctx context.Context, at *site) (load engine.Load, err er
 func (s *server) held(ctx context.Context, o *overview) error {
 	gates, err := s.gates(ctx)
 	for _, g := range gates {
-		if g.Waiting > 0 || g.Closed || !g.ClosedUntil.IsZero() {
+		if g.Waiting > 0 || g.Closed || !g.ClosedUntil.IsZero() || g.ClosedKeys > 0 {
 			o.Held = append(o.Held, g)
 		}
 	}

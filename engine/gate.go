@@ -159,8 +159,11 @@ type GateStatus struct {
 	// Lag is how long the oldest counted instance has been due.
 	Lag time.Duration `json:"lag_ns"`
 	// ClosedUntil is when the gate opens, if CloseGate or a step that was throttled has closed it for
-	// all; GateForGood if only OpenGate opens it, zero if it is open. Of single keys, GateKeys tells.
+	// all; GateForGood if only OpenGate opens it, zero if it is open.
 	ClosedUntil time.Time `json:"closed_until,omitzero"`
+	// ClosedKeys is how many single keys are closed: GateKeys lists them. At most 10,000 are counted,
+	// of all gates together.
+	ClosedKeys int `json:"closed_keys,omitempty"`
 }
 
 // rule is the gate as package store has it.
@@ -333,7 +336,7 @@ func (a *Admin) Gates(ctx context.Context) (gates []GateStatus, err error) {
 	}
 	gates = make([]GateStatus, len(rows))
 	for i, r := range rows {
-		gates[i] = GateStatus{Gate: gateOf(&r.Gate), Taken: r.Taken, Values: r.Values, Waiting: r.Waiting, Lag: r.Lag}
+		gates[i] = GateStatus{Gate: gateOf(&r.Gate), Taken: r.Taken, Values: r.Values, Waiting: r.Waiting, Lag: r.Lag, ClosedKeys: r.ClosedKeys}
 		if !r.Until.IsZero() {
 			gates[i].ClosedUntil = r.Until.UTC()
 		}

@@ -304,6 +304,7 @@ func TestKeysOfGates(t *testing.T) {
 		until := map[string]time.Time{}
 		for _, g := range gates {
 			until[g.Name] = g.ClosedUntil
+			require.Equal(t, map[string]int{"each": 2}[g.Name], g.ClosedKeys, "those that are closed now, of single values")
 		}
 		return until
 	}

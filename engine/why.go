@@ -27,7 +27,7 @@ type CauseKind string
 // These are the causes. Each comment names the fields of [Cause] that are set.
 const (
 	CauseEnded       CauseKind = "ended"        // Since then; IDs: see UseRestart
-	CauseRunning     CauseKind = "running"      // Worker has it, Until its lease ends
+	CauseRunning     CauseKind = "running"      // Worker has it, Until its lease ends; it was claimed, or came to this visit, Since
 	CauseLost        CauseKind = "lost"         // the lease ended Since: the next reaper lets it run again
 	CauseSignals     CauseKind = "signals"      // parked Since on Names, Until the timeout if it has one
 	CauseChildren    CauseKind = "children"     // parked Since on Count of them, the first of which are IDs; Join, Until and Names if it may go on before
@@ -132,7 +132,7 @@ func (c Cause) String() string { //nolint:gocyclo // one flat switch over the ki
 		}
 		return text
 	case CauseRunning:
-		return "it is running, " + c.who() + until("; the lease ends at ")
+		return "it is running since " + at(c.Since) + ", " + c.who() + until("; the lease ends at ")
 	case CauseLost:
 		return "its lease ended at " + at(c.Since) + ", held " + c.who() + ": the next reaper lets it run again"
 	case CauseSignals:
@@ -350,7 +350,7 @@ func (w *why) repeats() {
 }
 
 func (w *why) executing() {
-	c := Cause{Kind: CauseRunning, WorkerID: *w.row.LockedBy, Until: *w.row.LeaseExpiresAt}
+	c := Cause{Kind: CauseRunning, Since: w.row.UpdatedAt, WorkerID: *w.row.LockedBy, Until: *w.row.LeaseExpiresAt}
 	if w.now.After(c.Until) {
 		c = Cause{Kind: CauseLost, WorkerID: c.WorkerID, Since: c.Until}
 	}

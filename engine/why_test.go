@@ -109,7 +109,9 @@ func TestWhyItRunsOrWaitsForASlot(t *testing.T) {
 	c := w.becomes(first, engine.CauseRunning)[0]
 	require.NotNil(t, c.Worker)
 	require.True(t, c.Worker.Live)
-	require.Contains(t, c.String(), "it is running, by worker "+c.WorkerID)
+	require.False(t, c.Since.IsZero())
+	require.Contains(t, c.String(), ", by worker "+c.WorkerID)
+	require.Contains(t, c.String(), "it is running since "+c.Since.UTC().Format("2006-01-02 15:04:05"))
 	same := w.insert(children.New("2").PartitionKey("p").Queue("other"))
 	require.Equal(t, []fsm.ID{first}, w.becomes(same, engine.CauseKeyBusy)[0].IDs)
 

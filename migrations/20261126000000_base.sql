@@ -388,6 +388,9 @@ CREATE TABLE "gate_keys" (
   )
 ) WITH (fillfactor = 50);
 
+-- The keys that are closed. Claims change other columns, so their updates stay heap-only.
+CREATE INDEX "gate_keys_closed" ON "gate_keys" ("closed_until") WHERE "closed_until" IS NOT NULL;
+
 -- A row is there exactly while its queue is paused. Workers look here when they poll, never when they claim.
 CREATE TABLE "paused_queues" (
   "queue" text NOT NULL,

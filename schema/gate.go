@@ -79,3 +79,8 @@ func (GateKey) Fields() []ent.Field {
 		field.Time("slowed_at").Optional().Nillable().Comment("when the pace was last halved"),
 	}
 }
+
+// Indexes returns the index of the keys that are closed. Claims change other columns.
+func (GateKey) Indexes() []ent.Index {
+	return []ent.Index{partial("gate_keys_closed", "closed_until IS NOT NULL", "closed_until")}
+}

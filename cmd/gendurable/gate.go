@@ -52,8 +52,14 @@ func concerns(g *engine.Gate) string {
 	return strings.Join(parts, ", ")
 }
 
-// gateStanding says what a gate bounds, and until when it is closed, if it is.
+// gateStanding says what a gate bounds, until when it is closed, if it is, and how many of its keys
+// are.
 func gateStanding(g *engine.GateStatus) string {
+	if g.ClosedKeys > 0 {
+		open := *g
+		open.ClosedKeys = 0
+		return fmt.Sprintf("%s, keys closed: %d", gateStanding(&open), g.ClosedKeys)
+	}
 	switch {
 	case g.ClosedUntil.IsZero() || g.Closed:
 		return bounds(&g.Gate)

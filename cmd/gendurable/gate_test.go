@@ -53,6 +53,7 @@ func TestKeysOfGates(t *testing.T) {
 	h := newHost(t)
 	h.run("gate", "set", "each", "3", "--label", "customer").is(codeDone)
 	h.run("gate", "close", "each/acme", "--until", "10m").is(codeDone).says(`closed "each/acme" until`)
+	h.run("gate", "list").is(codeDone).says(", keys closed: 1")
 	h.run("gate", "close", "each").is(codeDone).says("gendurable gate open each")
 	h.run("gate", "list").is(codeDone).says("closed, 3 places")
 	h.run("overview").is(codeDone).says("closed, 3 places")

@@ -65,6 +65,16 @@ var (
 		Name:       "gate_keys",
 		Columns:    GateKeysColumns,
 		PrimaryKey: []*schema.Column{GateKeysColumns[0]},
+		Indexes: []*schema.Index{
+			{
+				Name:    "gate_keys_closed",
+				Unique:  false,
+				Columns: []*schema.Column{GateKeysColumns[4]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "closed_until IS NOT NULL",
+				},
+			},
+		},
 	}
 	// GenDurableColumns holds the columns for the "gen_durable" table.
 	GenDurableColumns = []*schema.Column{

@@ -164,11 +164,16 @@ type GateCount struct {
 	Values  int           // values of the label of which places are taken
 	Lag     time.Duration // for how long the oldest of those in line that were counted has been due
 	Until   time.Time     // when the gate opens for all its keys; zero: it is not closed for a time
+
+	ClosedKeys int // single keys that are closed; see gateKeysMost
 }
 
 // gateCountMost bounds how many waiting rows are counted. Each gate has an equal share of them in
 // each queue, and 1,000 at least, so that a long line at one hides no row at another.
 const gateCountMost = 100_000
+
+// gateKeysMost bounds how many closed keys are counted, of all gates together.
+const gateKeysMost = "10000"
 
 // gatesSQL lists the gates. It reads the places that are taken, of all three kinds, and at most $1
 // rows that wait.
@@ -176,6 +181,7 @@ const gateCountMost = 100_000
 //   - q: the queues with rows in line, by a loose index scan.
 //   - w: which rows are in line at each gate. The keys of a gate are between its name with a slash
 //     and with the character behind a slash in its place.
+//   - z: how many keys of each gate are closed, along gate_keys_closed.
 //   - h: which rows are in front in the queue of a gate that lets none begin there.
 var gatesSQL = named("gates", `WITH RECURSIVE q(queue) AS (
   (SELECT g.queue FROM {s}.gen_durable g WHERE `+inLine+` `+lineOrder+` LIMIT 1)
@@ -198,6 +204,10 @@ w AS MATERIALIZED (
     (SELECT g.eligible_at FROM {s}.gen_durable g WHERE g.queue = q.queue AND `+inLine+` AND g.gate ~>=~ (r.name || '/') AND g.gate ~<~ (r.name || '0')
       `+lineOrder+` LIMIT c.most)) l
   GROUP BY r.name),
+z AS MATERIALIZED (
+  SELECT split_part(x.key, '/', 1) AS name, count(*)::int AS keys FROM (
+    SELECT b.key FROM {s}.gate_keys b WHERE b.closed_until > (SELECT c.now FROM c) AND strpos(b.key, '/') > 0 LIMIT `+gateKeysMost+`) x
+  GROUP BY 1),
 h AS MATERIALIZED (
   SELECT r.name, count(*)::int AS waiting, min(l.eligible_at) AS oldest
   FROM {s}.gates r CROSS JOIN c LEFT JOIN p ON p.name = r.name LEFT JOIN {s}.gate_keys b ON b.key = r.name CROSS JOIN LATERAL (
@@ -210,8 +220,8 @@ h AS MATERIALIZED (
   GROUP BY r.name)
 SELECT `+gateColumns+`, coalesce(p.taken, 0), coalesce(w.waiting, h.waiting, 0), coalesce(p.kinds, 0),
   coalesce(greatest(extract(epoch FROM clock_timestamp() - coalesce(w.oldest, h.oldest)) * 1000000, 0), 0)::bigint,
-  CASE WHEN k.closed_until > clock_timestamp() THEN k.closed_until END
-FROM {s}.gates r LEFT JOIN p ON p.name = r.name LEFT JOIN w ON w.name = r.name LEFT JOIN h ON h.name = r.name LEFT JOIN {s}.gate_keys k ON k.key = r.name ORDER BY r.name COLLATE "C"`)
+  CASE WHEN k.closed_until > clock_timestamp() THEN k.closed_until END, coalesce(z.keys, 0)
+FROM {s}.gates r LEFT JOIN p ON p.name = r.name LEFT JOIN z ON z.name = r.name LEFT JOIN w ON w.name = r.name LEFT JOIN h ON h.name = r.name LEFT JOIN {s}.gate_keys k ON k.key = r.name ORDER BY r.name COLLATE "C"`)
 
 // Gates lists the gates by name.
 func (s *Store) Gates(ctx context.Context) (gates []GateCount, err error) {
@@ -221,7 +231,7 @@ func (s *Store) Gates(ctx context.Context) (gates []GateCount, err error) {
 			var g GateCount
 			var lag int64
 			var until *time.Time
-			if err := rows.Scan(append(row.into(), &g.Taken, &g.Waiting, &g.Values, &lag, &until)...); err != nil {
+			if err := rows.Scan(append(row.into(), &g.Taken, &g.Waiting, &g.Values, &lag, &until, &g.ClosedKeys)...); err != nil {
 				return err
 			}
 			g.Gate, g.Lag, g.Until = row.gate(), duration(lag), value(until)

@@ -19,6 +19,10 @@ w AS MATERIALIZED (
     (SELECT g.eligible_at FROM "gendurable".gen_durable g WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate ~>=~ (r.name || '/') AND g.gate ~<~ (r.name || '0')
       ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT c.most)) l
   GROUP BY r.name),
+z AS MATERIALIZED (
+  SELECT split_part(x.key, '/', 1) AS name, count(*)::int AS keys FROM (
+    SELECT b.key FROM "gendurable".gate_keys b WHERE b.closed_until > (SELECT c.now FROM c) AND strpos(b.key, '/') > 0 LIMIT 10000) x
+  GROUP BY 1),
 h AS MATERIALIZED (
   SELECT r.name, count(*)::int AS waiting, min(l.eligible_at) AS oldest
   FROM "gendurable".gates r CROSS JOIN c LEFT JOIN p ON p.name = r.name LEFT JOIN "gendurable".gate_keys b ON b.key = r.name CROSS JOIN LATERAL (
@@ -32,5 +36,5 @@ h AS MATERIALIZED (
 SELECT r.name, r.queue, r.machine, r.step, r.label, r.places, r.rate, r.rate_per, r.rate_burst, r.total, r.total_rate,
   r.total_rate_per, r.total_rate_burst, r.cost_label, r.adapt, r.run, coalesce(p.taken, 0), coalesce(w.waiting, h.waiting, 0), coalesce(p.kinds, 0),
   coalesce(greatest(extract(epoch FROM clock_timestamp() - coalesce(w.oldest, h.oldest)) * 1000000, 0), 0)::bigint,
-  CASE WHEN k.closed_until > clock_timestamp() THEN k.closed_until END
-FROM "gendurable".gates r LEFT JOIN p ON p.name = r.name LEFT JOIN w ON w.name = r.name LEFT JOIN h ON h.name = r.name LEFT JOIN "gendurable".gate_keys k ON k.key = r.name ORDER BY r.name COLLATE "C"
+  CASE WHEN k.closed_until > clock_timestamp() THEN k.closed_until END, coalesce(z.keys, 0)
+FROM "gendurable".gates r LEFT JOIN p ON p.name = r.name LEFT JOIN z ON z.name = r.name LEFT JOIN w ON w.name = r.name LEFT JOIN h ON h.name = r.name LEFT JOIN "gendurable".gate_keys k ON k.key = r.name ORDER BY r.name COLLATE "C"
