@@ -275,3 +275,21 @@ func TestHeavyReadsWaitForTheirTurn(t *testing.T) {
 	require.NoError(t, err)
 	done()
 }
+
+// A count of a large table is repeated so rarely that open pages cost the database one hundredth of
+// its time. A count that was given up takes as long as it may.
+func TestCountsRestAHundredTimesAsLongAsTheyTake(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, freshCounts, countAge(time.Second, 0))
+	require.Equal(t, freshCounts, countAge(time.Second, 99*time.Millisecond))
+	require.Equal(t, 5*time.Minute+50*time.Second, countAge(time.Second, 3500*time.Millisecond))
+	require.Equal(t, time.Hour, countAge(time.Hour, 3500*time.Millisecond))
+
+	eng, err := engine.New(engine.Config{Pool: pgtest.Pool(t, pgtest.Migrated(t))})
+	require.NoError(t, err)
+	at := &site{engine: eng}
+	s := &server{Options: Options{Refresh: time.Second, Timeout: time.Minute}, sites: []*site{at}}
+	first, err := s.countsAged(t.Context(), at, 0)
+	require.NoError(t, err)
+	require.Equal(t, int64(first.Took), at.counting.Load())
+}

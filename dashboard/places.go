@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gendurable/gendurable/cluster"
@@ -23,6 +24,8 @@ type site struct {
 	place  int
 	engine *engine.Engine
 	turns  turns
+
+	counting atomic.Int64 // how long the last count took, a time.Duration
 
 	mu    sync.Mutex
 	probe chan struct{} // open while the place is asked whether it answers; nil: nobody asks

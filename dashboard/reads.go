@@ -75,16 +75,24 @@ func (s *server) definitionsAt(ctx context.Context, at *site) ([]engine.StoredDe
 
 // counts are those that the access of ctx may see. They are not told apart by label.
 func (s *server) counts(ctx context.Context) (engine.Counts, error) {
-	return s.countsOf(ctx, max(s.Refresh, freshCounts))
+	return s.countsOf(ctx, 0)
 }
 
 // freshCounts is how old counts may be that a page is about, and totalAge those that say how long a
-// list is.
+// list is. A count reads the whole table, so the next one begins no earlier than countRest times as
+// long after it as it took: pages that stay open cost the database one hundredth of its time.
 const (
 	freshCounts = 10 * time.Second
 	totalAge    = 5 * time.Minute
+	countRest   = 100
 )
 
+// countAge is how old counts may be if the last count took so long.
+func countAge(refresh, took time.Duration) time.Duration {
+	return max(refresh, freshCounts, countRest*took)
+}
+
+// countsOf has counts that may be as old as given, and as countAge says.
 func (s *server) countsOf(ctx context.Context, age time.Duration) (engine.Counts, error) {
 	all, err := gather(ctx, s, func(ctx context.Context, at *site) (engine.Counts, error) { return s.countsAged(ctx, at, age) })
 	if err != nil {
@@ -94,14 +102,20 @@ func (s *server) countsOf(ctx context.Context, age time.Duration) (engine.Counts
 }
 
 func (s *server) countsAt(ctx context.Context, at *site) (engine.Counts, error) {
-	return s.countsAged(ctx, at, max(s.Refresh, freshCounts))
+	return s.countsAged(ctx, at, 0)
 }
 
 func (s *server) countsAged(ctx context.Context, at *site, age time.Duration) (engine.Counts, error) {
+	age = max(age, countAge(s.Refresh, time.Duration(at.counting.Load())))
 	all, err := at.engine.Counts(ctx, engine.CountsOptions{MaxAge: age, Timeout: s.Timeout})
 	if err != nil {
 		return all, err
 	}
+	took := all.Took
+	if !all.Complete { // the newest one was given up
+		took = max(took, s.Timeout)
+	}
+	at.counting.Store(int64(took))
 	if access := accessOf(ctx); !access.everywhere() {
 		own := make([]engine.Count, 0, len(all.Counts))
 		for _, c := range all.Counts {
