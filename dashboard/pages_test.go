@@ -226,9 +226,9 @@ func TestVerbsGoFromTheFormToTheRow(t *testing.T) {
 	done, err := w.eng.Wait(ctx, id)
 	require.NoError(t, err)
 	require.JSONEq(t, `"shipped second"`, string(done.Result))
-	w.post(one+"/cancel", http.StatusConflict)
+	w.post(one+"/cancel", http.StatusConflict, "reason", "late")
 	w.post(one+"/explode", http.StatusNotFound)
-	w.post("/instances/999999/cancel", http.StatusNotFound)
+	w.post("/instances/999999/cancel", http.StatusNotFound, "reason", "none")
 
 	body := w.get("/audit", http.StatusOK)
 	require.Contains(t, body, "<bdi>ada</bdi>")
@@ -240,7 +240,7 @@ func TestVerbsGoFromTheFormToTheRow(t *testing.T) {
 	require.NotContains(t, w.get("/queues", http.StatusOK), `class="tag amber"`)
 	require.Equal(t, "/queues?did=none", w.post("/verbs/resume_queue", http.StatusSeeOther, "name", "orders"))
 	for _, verb := range []string{"pause_schedule", "resume_schedule", "run_schedule", "delete_schedule"} {
-		require.Equal(t, "/schedules?did="+verb, w.post("/verbs/"+verb, http.StatusSeeOther, "name", "nightly"))
+		require.Equal(t, "/schedules?did="+verb, w.post("/verbs/"+verb, http.StatusSeeOther, "name", "nightly", "reason", "a test"))
 	}
 	w.post("/verbs/run_schedule", http.StatusNotFound, "name", "nightly")
 	_, err = w.eng.Admin().SetGate(t.Context(), engine.Gate{Name: "narrow", Queue: "orders", Places: 3, Rate: engine.Rate{N: 5, Per: time.Second}})
@@ -252,7 +252,7 @@ func TestVerbsGoFromTheFormToTheRow(t *testing.T) {
 	require.Equal(t, 7, gates[0].Places)
 	require.Equal(t, engine.Rate{N: 9, Per: time.Second, Burst: 1}, gates[0].Rate)
 	for _, verb := range []string{"close_gate", "open_gate", "drop_gate"} {
-		require.Equal(t, "/limits?did="+verb, w.post("/verbs/"+verb, http.StatusSeeOther, "name", "narrow"))
+		require.Equal(t, "/limits?did="+verb, w.post("/verbs/"+verb, http.StatusSeeOther, "name", "narrow", "reason", "a test"))
 		closed := strings.Contains(w.get("/limits", http.StatusOK), `<span class="tag amber">closed</span>`)
 		require.Equal(t, verb == "close_gate", closed, verb)
 	}
@@ -330,13 +330,13 @@ func TestAccessCanBeOfSomeQueues(t *testing.T) {
 	w.get(fmt.Sprintf("/instances/%d", foreign), http.StatusNotFound)
 	w.get(fmt.Sprintf("/instances/%d/state", foreign), http.StatusNotFound)
 	w.get(fmt.Sprintf("/instances/%d", own), http.StatusOK)
-	w.post(fmt.Sprintf("/instances/%d/cancel", foreign), http.StatusNotFound)
+	w.post(fmt.Sprintf("/instances/%d/cancel", foreign), http.StatusNotFound, "reason", "none of mine")
 	require.Contains(t, w.get(w.post("/plan", http.StatusSeeOther, "verb", "cancel", "machine", "shop"), http.StatusOK), "1 instance")
 	w.post("/plan", http.StatusSeeOther, "verb", "cancel", "queue", "emails")
 	plan := w.post("/plan", http.StatusSeeOther, "verb", "cancel", "queue", "emails")
 	w.post("/verbs/pause_queue", http.StatusForbidden, "name", "orders")
 	w.post("/verbs/pause_queue", http.StatusSeeOther, "name", "emails")
-	w.post("/verbs/delete_schedule", http.StatusForbidden, "name", "nightly")
+	w.post("/verbs/delete_schedule", http.StatusForbidden, "name", "nightly", "reason", "none of mine")
 	require.NotContains(t, w.get("/export?format=csv", http.StatusOK), "foreign")
 	var offered []struct{ Text string }
 	require.NoError(t, json.Unmarshal([]byte(w.get("/suggest", http.StatusOK)), &offered))
@@ -545,4 +545,37 @@ func TestClosedLimitsAndSkippedNodesAreFound(t *testing.T) {
 	require.Regexp(t, `(?s)Held back by limits.*shut`, w.get("/", http.StatusOK))
 	require.Contains(t, w.get("/instances", http.StatusOK), "<option>skipped</option>")
 	w.get("/instances?failure=skipped", http.StatusOK)
+}
+
+// A verb that nobody can take back is not one click: its form stands in a fold, and is refused
+// without a reason, on the page and by the server. Programs that use the API may leave it out.
+func TestFinalVerbsNeedAReason(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{})
+	id := w.insert(order{}, nil)
+	_, err := w.eng.Admin().SetGate(t.Context(), engine.Gate{Name: "narrow", Queue: "orders", Places: 3})
+	require.NoError(t, err)
+	one := fmt.Sprintf("/instances/%d", id)
+	fold := regexp.MustCompile(`(?s)<details[^>]*>.*?</details>`)
+	for path, page := range map[string]string{one + "/cancel": one, "/verbs/drop_gate": "/limits?keys=narrow", "/verbs/delete_schedule": "/schedules"} {
+		form := path[1:] + `" class="row">`
+		body := w.get(page, http.StatusOK)
+		require.Equal(t, 1, strings.Count(body, form), page)
+		require.NotContains(t, fold.ReplaceAllString(body, ""), form, "outside of a fold")
+		_, after, _ := strings.Cut(body, form)
+		after, _, _ = strings.Cut(after, "</form>")
+		require.Contains(t, after, `name="reason" required`, page)
+		name := map[string]string{"/verbs/drop_gate": "narrow", "/verbs/delete_schedule": "nightly"}[path]
+		for _, reason := range []string{"", " \t"} {
+			w.post(path, http.StatusBadRequest, "name", name, "reason", reason)
+		}
+	}
+	i, err := w.eng.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.False(t, i.Status.Terminal())
+	gates, err := w.eng.Admin().Gates(t.Context())
+	require.NoError(t, err)
+	require.Len(t, gates, 1)
+	status, text := w.ask(http.MethodPost, fmt.Sprintf("/api/instances/%d/cancel", id), "{}")
+	require.Equal(t, http.StatusOK, status, text)
 }

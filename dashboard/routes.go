@@ -39,8 +39,8 @@ func (s *server) routes(mux table) {
 		"GET /plans/{token}":          s.planPage,
 		"POST /plan":                  s.plan,
 		"POST /plans/{token}/apply":   s.apply,
-		"POST /instances/{id}/{verb}": s.act,
-		"POST /verbs/{verb}":          s.operate,
+		"POST /instances/{id}/{verb}": because(s.act),
+		"POST /verbs/{verb}":          because(s.operate),
 		"GET /":                       func(*http.Request) (string, *page, error) { return "", nil, errNoSuchPage },
 	} {
 		mux.HandleFunc(path, s.view(show))

@@ -70,6 +70,23 @@ func restarts(row *ent.Instance) bool {
 	return row.Status == fsm.StatusFailed && (row.Node != nil || row.Round > 0) || row.Status == fsm.StatusAwaitingChildren && row.Round > 0
 }
 
+// final are the verbs that nobody can take back. Plans ask for a reason, whatever their verb.
+var final = []string{string(engine.VerbCancel), string(engine.VerbDropGate), string(engine.VerbDeleteSchedule)}
+
+// because refuses a form of a final verb without a reason. So none is one click: the form has to be
+// opened, and filled in. Requests of the API are written by programs, and may leave it out.
+func because(answer func(*http.Request) (string, *page, error)) func(*http.Request) (string, *page, error) {
+	return func(r *http.Request) (string, *page, error) {
+		if err := r.ParseForm(); err != nil {
+			return "", nil, formFault(err)
+		}
+		if slices.Contains(final, r.PathValue("verb")) && strings.TrimSpace(r.PostForm.Get("reason")) == "" {
+			return "", nil, &misuse{http.StatusBadRequest, "This cannot be taken back, so it needs a reason.", "Nothing was changed. Go back and say why."}
+		}
+		return answer(r)
+	}
+}
+
 // act carries out a verb on an instance that the access may see.
 func (s *server) act(r *http.Request) (string, *page, error) {
 	ctx := r.Context()

@@ -73,11 +73,11 @@ func TestEveryVerbFromTheFormToTheRow(t *testing.T) {
 		{"/limits?keys=mail-provider", "/close_gate", nil, "The limit is closed", func() bool { return w.closed("mail-provider") }},
 		{"/limits?keys=mail-provider", "/open_gate", nil, "The limit is open", func() bool { return !w.closed("mail-provider") }},
 		{"/limits?keys=mail-provider", "/set_gate", map[string]string{"places": "7"}, "The limit is changed", func() bool { return w.gates()[0].Places == 7 }},
-		{"/limits?keys=mail-provider", "/drop_gate", nil, "The limit is deleted", func() bool { return len(w.gates()) == 1 }},
+		{"/limits?keys=mail-provider", "/drop_gate", map[string]string{"reason": "no limit"}, "The limit is deleted", func() bool { return len(w.gates()) == 1 }},
 		{"/schedules", "/run_schedule", nil, "An instance of the schedule is inserted", nil},
 		{"/schedules", "/pause_schedule", nil, "The schedule is paused", nil},
 		{"/schedules", "/resume_schedule", nil, "The schedule is resumed", nil},
-		{"/schedules", "/delete_schedule", nil, "The schedule is deleted", nil},
+		{"/schedules", "/delete_schedule", map[string]string{"reason": "no longer"}, "The schedule is deleted", nil},
 	} {
 		submit(c.page, c.form, c.fields, c.notice)
 		require.True(t, c.is == nil || c.is(), c.form)
