@@ -1,6 +1,6 @@
 // Everything works without this file. It keeps what is shown true: regions marked data-live are
 // replaced by those of the same page, fetched anew, while the page is visible and nobody types in
-// them. It also writes times in the viewer's zone, moves the focus by keys, and has a palette, by
+// them. It also writes and reads times in the viewer's zone, moves the focus by keys, and has a palette, by
 // Ctrl-K: places to go to, and the verbs of the page.
 'use strict';
 (() => {
@@ -42,8 +42,29 @@
   const lost = (why) => { lack = why; age(); };
   const found = () => { seenAt = Date.now(); lack = ''; age(); };
 
-  const open = (region) => Array.from(region.querySelectorAll('details'), (d) => d.open);
-  // Fields keep what was typed, details stay as they are, the focus stays at its place.
+  // An element's name says what it is about, so that the same is found among others that are new:
+  // a fold by its title without counts, a row by its time or first link, a link by where it leads.
+  const own = (e) => {
+    if (e.matches('details')) { const s = e.querySelector('summary'); return (s.querySelector('.k') || s.firstChild || s).textContent.trim(); }
+    if (e.matches('li, tr')) { const t = e.querySelector('time'), a = e.querySelector('a'); return (a ? a.pathname + a.search : t ? t.dateTime : '') + e.matches('tr'); }
+    if (e.matches('a')) return e.pathname + e.search;
+    return (e.form ? e.formAction : '') + (e.getAttribute('aria-label') || e.textContent.trim());
+  };
+  const nameOf = (e, region) => {
+    const parts = [e.tagName + own(e)];
+    for (let up = e.parentElement; up && up !== region; up = up.parentElement) if (up.matches('details, li, tr')) parts.push(own(up));
+    return parts.join(' < ');
+  };
+  const named = (region, which) => {
+    const all = new Map();
+    for (const e of region.querySelectorAll(which)) {
+      const name = nameOf(e, region);
+      for (let n = 0; ; n++) if (!all.has(name + ' #' + n)) { all.set(name + ' #' + n, e); break; }
+    }
+    return all;
+  };
+  const reached = 'a, button, summary, [tabindex]';
+  // Fields keep what was typed, details stay as they are, the focus stays on what it was on.
   const renew = (doc) => {
     for (const old of document.querySelectorAll('[data-live]')) {
       const fresh = doc.querySelector('[data-live="' + old.dataset.live + '"]');
@@ -51,17 +72,21 @@
       const focused = old.contains(document.activeElement) ? document.activeElement : null;
       if (focused && focused.matches('input, select, textarea')) continue;
       if (String(getSelection()) && old.contains(getSelection().anchorNode)) continue;
-      const before = open(old), after = fresh.querySelectorAll('details');
-      if (before.length === after.length) after.forEach((d, n) => { d.open = before[n]; });
-      const place = focused ? Array.from(old.querySelectorAll('a, button, summary, [tabindex]')).indexOf(focused) : -1;
+      const next = document.importNode(fresh, true);
+      const before = named(old, 'details');
+      for (const [name, d] of named(next, 'details')) if (before.has(name)) d.open = before.get(name).open;
+      const at = focused && (Array.from(named(old, reached)).find(([, e]) => e === focused) || [])[0];
+      const place = focused ? Array.from(old.querySelectorAll(reached)).indexOf(focused) : -1;
       const scrolls = Array.from(old.querySelectorAll('.scroll, .json'), (s) => [s.scrollLeft, s.scrollTop]);
       if (old.classList.contains('scroll')) scrolls.unshift([old.scrollLeft, old.scrollTop]);
-      const next = document.importNode(fresh, true);
       old.replaceWith(next);
       const areas = Array.from(next.querySelectorAll('.scroll, .json'));
       if (next.classList.contains('scroll')) areas.unshift(next);
       areas.forEach((s, n) => { if (scrolls[n]) [s.scrollLeft, s.scrollTop] = scrolls[n]; });
-      if (place >= 0) { const to = next.querySelectorAll('a, button, summary, [tabindex]')[place]; if (to) to.focus({ preventScroll: true }); }
+      if (focused) { // what is gone leaves it to what has its place
+        const to = named(next, reached).get(at) || Array.from(next.querySelectorAll(reached)).slice(0, place + 1).pop();
+        if (to) to.focus({ preventScroll: true });
+      }
     }
   };
 
@@ -197,6 +222,15 @@
       const at = rows.findIndex((a) => a.closest('tr').contains(document.activeElement));
       const to = rows[e.key === 'j' ? Math.min(rows.length - 1, at + 1) : Math.max(0, at - 1)];
       if (to) to.focus();
+    }
+  });
+
+  // Times are shown in the viewer's zone, so they are taken for that when they are typed.
+  document.addEventListener('submit', (e) => {
+    for (const field of e.target.querySelectorAll('input[name=at], input[name=since], input[name=before]')) {
+      const typed = /^\s*(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?\s*$/.exec(field.value);
+      const at = typed && new Date(typed[1] + 'T' + (typed[2] || '00:00'));
+      if (at && !Number.isNaN(at.getTime())) field.value = at.toISOString();
     }
   });
 

@@ -8,11 +8,13 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/dashboard"
+	"github.com/gendurable/gendurable/fsm"
 )
 
 func newServer(t *testing.T, h http.Handler) *httptest.Server {
@@ -141,4 +143,50 @@ func TestBehindAReverseProxy(t *testing.T) {
 	b.open(proxy.URL + fmt.Sprintf("/ops/durable/instances/%d", id))
 	b.run(chromedp.Click(`form[action$="/pause"] button`, chromedp.ByQuery))
 	b.until(fmt.Sprintf(`location.pathname === '/ops/durable/instances/%d' && document.body.innerText.includes('Paused.')`, id))
+}
+
+// What is read stays: a fold stays as it is, and the focus stays on what it was on, though rows and
+// folds come before it. A lost connection says how old the page is.
+func TestNewRowsMoveNeitherFoldsNorTheFocus(t *testing.T) {
+	w := newWorld(t, dashboard.Options{})
+	first := w.insert(order{Customer: "Ada"}, nil)
+	b := openTab(t, 1440, 900, false)
+	b.open(w.URL + "/instances?machine=checkout")
+	link := fmt.Sprintf(`document.querySelector('[data-live=list] td.id a[href$="/%d"]')`, first)
+	b.run(chromedp.Evaluate(`window.sameDocument = true; `+link+`.focus()`, nil))
+	var second fsm.ID
+	for range 3 {
+		second = w.insert(order{Customer: "Bea"}, nil)
+	}
+	b.until(fmt.Sprintf(`document.querySelector('[data-live=list] td.id a[href$="/%d"]') !== null && window.sameDocument`, second))
+	b.until(`document.activeElement === ` + link)
+
+	b.open(w.URL + fmt.Sprintf("/instances/%d", first))
+	b.run(chromedp.Evaluate(`window.sameDocument = true; window.folds = Array.from(document.querySelectorAll('[data-live=timeline] details')).length;
+		document.querySelector('[data-live=timeline] li:last-child details').open = true`, nil))
+	b.until(`document.querySelector('[data-live=timeline] li:last-child details').open`)
+	_, err := w.eng.Signal(t.Context(), first, paid.With(1<<40))
+	require.NoError(t, err)
+	b.until(`document.querySelectorAll('[data-live=timeline] details').length > window.folds && window.sameDocument`)
+	b.until(`document.querySelector('[data-live=timeline] li:last-child details').open`)
+	b.until(`document.querySelectorAll('[data-live=timeline] details[open]').length === 1`)
+
+	b.open(w.URL + "/")
+	w.down.Store(true)
+	b.until(`/What you see is from [1-9]\d* (s|min)/.test(document.getElementById('link').innerText)`)
+	w.down.Store(false)
+	b.forgive()
+}
+
+// A time that is typed is one of the zone in which times are shown.
+func TestTypedTimesAreOfTheViewersZone(t *testing.T) {
+	w := newWorld(t, dashboard.Options{})
+	b := openTab(t, 1440, 900, false)
+	b.run(emulation.SetTimezoneOverride("Asia/Kathmandu")) // 5:45 ahead, all the year
+	b.open(w.URL + "/instances")
+	b.run(chromedp.Evaluate(`(() => { const f = document.querySelector('input[name=since]'); f.value = '2026-07-01 12:00'; f.form.requestSubmit(); })()`, nil))
+	b.until(`new URL(location.href).searchParams.get('since') === '2026-07-01T06:15:00.000Z'`)
+	b.open(w.URL + "/instances")
+	b.run(chromedp.Evaluate(`(() => { const f = document.querySelector('input[name=since]'); f.value = '90m'; f.form.requestSubmit(); })()`, nil))
+	b.until(`new URL(location.href).searchParams.get('since') === '90m'`)
 }
