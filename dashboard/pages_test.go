@@ -547,7 +547,7 @@ func TestClosedLimitsAndSkippedNodesAreFound(t *testing.T) {
 	w.get("/instances?failure=skipped", http.StatusOK)
 }
 
-// A verb that nobody can take back is not one click: its form stands in a fold, and is refused
+// A verb that cannot be taken back is not one click: its form stands in a fold, and is refused
 // without a reason, on the page and by the server. Programs that use the API may leave it out.
 func TestFinalVerbsNeedAReason(t *testing.T) {
 	t.Parallel()

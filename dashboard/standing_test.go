@@ -16,9 +16,9 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// A gate of which only one key is closed is among those that hold back, though nobody waits there
-// yet, and its link leads to that key. A running step says since when it runs. An instance that has
-// ended is found by its key.
+// A gate of which only one key is closed is among those that hold back, though no instance waits
+// there yet, and its link leads to that key. A running step says since when it runs. An instance
+// that has ended is found by its key.
 func TestPagesShowWhatIsClosedSinceWhenAStepRunsAndWhatHasEnded(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.Migrated(t))

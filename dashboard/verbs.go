@@ -70,7 +70,7 @@ func restarts(row *ent.Instance) bool {
 	return row.Status == fsm.StatusFailed && (row.Node != nil || row.Round > 0) || row.Status == fsm.StatusAwaitingChildren && row.Round > 0
 }
 
-// final are the verbs that nobody can take back. Plans ask for a reason, whatever their verb.
+// final are the verbs that cannot be taken back. Plans ask for a reason, whatever their verb.
 var final = []string{string(engine.VerbCancel), string(engine.VerbDropGate), string(engine.VerbDeleteSchedule)}
 
 // because refuses a form of a final verb without a reason. So none is one click: the form has to be

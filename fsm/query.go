@@ -55,8 +55,9 @@ type Query struct {
 
 // Page is one part of a list.
 //
-// A page visits a bounded number of rows, for a bounded time. Where few of them match, it is shorter
-// than the limit, or empty, though the list goes on. Only Next says whether a page is the last.
+// A page visits a bounded number of rows, for a bounded time. Where few of them match, it is
+// shorter than the limit, or empty, though the list goes on. Only Next says whether a page is the
+// last.
 type Page[S, R any] struct {
 	Instances []Instance[S, R] `json:"instances"`
 	Next      string           `json:"next,omitempty"` // the cursor for Query.After; "": this is the last page

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -145,8 +146,8 @@ func TestBehindAReverseProxy(t *testing.T) {
 	b.until(fmt.Sprintf(`location.pathname === '/ops/durable/instances/%d' && document.body.innerText.includes('Paused.')`, id))
 }
 
-// What is read stays: a fold stays as it is, and the focus stays on what it was on, though rows and
-// folds come before it. A lost connection says how old the page is.
+// A refresh leaves a fold as it is, and the focus on the same link, though rows and folds come
+// before them. A lost connection says how old the page is.
 func TestNewRowsMoveNeitherFoldsNorTheFocus(t *testing.T) {
 	w := newWorld(t, dashboard.Options{})
 	first := w.insert(order{Customer: "Ada"}, nil)
@@ -161,15 +162,19 @@ func TestNewRowsMoveNeitherFoldsNorTheFocus(t *testing.T) {
 	b.until(fmt.Sprintf(`document.querySelector('[data-live=list] td.id a[href$="/%d"]') !== null && window.sameDocument`, second))
 	b.until(`document.activeElement === ` + link)
 
+	edit := func(cents int) {
+		_, err := w.eng.Admin().Edit(t.Context(), first, fsm.ChangeJSON(func(json.RawMessage) (json.RawMessage, error) {
+			return json.RawMessage(fmt.Sprintf(`{"customer": "Ada", "cents": %d}`, cents)), nil
+		}))
+		require.NoError(t, err)
+	}
+	edit(1)
 	b.open(w.URL + fmt.Sprintf("/instances/%d", first))
-	b.run(chromedp.Evaluate(`window.sameDocument = true; window.folds = Array.from(document.querySelectorAll('[data-live=timeline] details')).length;
-		document.querySelector('[data-live=timeline] li:last-child details').open = true`, nil))
-	b.until(`document.querySelector('[data-live=timeline] li:last-child details').open`)
-	_, err := w.eng.Signal(t.Context(), first, paid.With(1<<40))
-	require.NoError(t, err)
-	b.until(`document.querySelectorAll('[data-live=timeline] details').length > window.folds && window.sameDocument`)
-	b.until(`document.querySelector('[data-live=timeline] li:last-child details').open`)
-	b.until(`document.querySelectorAll('[data-live=timeline] details[open]').length === 1`)
+	const folds = `Array.from(document.querySelectorAll('[data-live=timeline] li > details'))`
+	b.run(chromedp.Evaluate(`window.sameDocument = true; window.folds = `+folds+`.length; `+folds+`.pop().open = true`, nil))
+	edit(2)
+	b.until(folds + `.length > window.folds && window.sameDocument`)
+	b.until(folds + `.pop().open && ` + folds + `.filter(d => d.open).length === 1`)
 
 	b.open(w.URL + "/")
 	w.down.Store(true)

@@ -51,8 +51,8 @@ func (r *Reader) rows(b *sql.Builder, p span) *sql.Builder {
 // that fit, and the last row that it may visit. It stops at either. The column edge is NULL if it
 // did not come to that row, and otherwise says whether that row fits.
 //
-// It may visit no row behind the first one at which the time is up, nor more than visit. Rows behind
-// the first late one are late as well, and so end the page by its limit.
+// It may visit no row behind the first one at which the time is up, nor more than visit. Rows
+// behind the first late one are late as well, and so end the page by its limit.
 func (r *Reader) walk(p span, limit int, fits []predicate.Instance, outline bool) predicate.Instance {
 	return func(s *sql.Selector) {
 		with(s, part{"page", func(b *sql.Builder) {

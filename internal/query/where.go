@@ -128,7 +128,7 @@ func lookups(f *store.Filter) (all []lookup) {
 
 // keyRange returns the range of keys, by their bytes, in which all keys with a prefix lie: from low
 // on and below high. Only ASCII characters are counted up, since another one may have no successor
-// in the database's encoding. So the range is that of the prefix up to its last such character. low
+// in the database's encoding. So the range goes by the prefix up to its last such character. low
 // is "" if it has none.
 func keyRange(prefix string) (low, high string) {
 	for n := len(prefix); n > 0; n-- {

@@ -8,8 +8,9 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// A cancel of a node changes what is beside it, so within bounds it looks at all beneath the parent,
-// the parent and ended ones included. If these are more than it may look at, it changes nothing.
+// A cancel of a node changes what is beside it, so within bounds it looks at all beneath the
+// parent, the parent and ended ones included. If these are more than it may look at, it changes
+// nothing.
 func TestTooWideToLookWhetherItStaysWithinBounds(t *testing.T) {
 	b := newBench(t)
 	mine := columns{"queue": `'mine'`}
