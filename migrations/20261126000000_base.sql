@@ -23,6 +23,22 @@ $$;
 
 CREATE TYPE "durable_status" AS ENUM ('runnable', 'executing', 'awaiting_signal', 'awaiting_children', 'done', 'failed');
 
+-- What a failed instance has in common with those that failed alike: machine, version, step, queue, kind, and the beginning of its error
+-- without what differs from instance to instance: quoted texts, addresses, numbers, and words with digits or of hexadecimal digits only.
+-- An apostrophe within a word opens no quotation. Whoever may write the table needs to call it.
+CREATE OR REPLACE FUNCTION "gen_durable_fingerprint"(errors jsonb, failure text, queue text, fsm text, fsm_version integer)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  RETURN hashtextextended(
+    left(regexp_replace(left(coalesce(errors->-1->>'error', ''), 500) COLLATE "C",
+      '"(?:[^"\\]|\\.)*(?:"|$)|`[^`]*(?:`|$)|[A-Za-z]''[A-Za-z]|''[^'']*''|[A-Za-z0-9_.+-]*@[A-Za-z0-9_.-]*|-?(?:[0-9A-Fa-f]{4,}|[A-Za-z0-9_]*(?:[0-9]|::))[A-Za-z0-9_.:-]*',
+      '#', 'g'), 200),
+    hashtextextended(coalesce(failure, ''), hashtextextended(coalesce(errors->-1->>'step', ''),
+      hashtextextended(queue, hashtextextended(fsm, fsm_version::bigint)))));
+END $$;
+
+GRANT EXECUTE ON FUNCTION "gen_durable_fingerprint"(jsonb, text, text, text, integer) TO PUBLIC;
+
 -- The instances. Columns of a fixed width that are never NULL come first, since Postgres finds those at offsets that it knows; then the
 -- texts that every row has; then what may be NULL, what most rows have before what few have.
 CREATE TABLE "gen_durable" (
@@ -69,18 +85,11 @@ CREATE TABLE "gen_durable" (
   "trace" jsonb,
   "failure" text,
   "last_error" text,
-  -- What a failed row has in common with those that failed alike: machine, version, step, queue, kind, and the beginning of its error
-  -- without what differs from instance to instance: quoted texts, addresses, numbers, and words with digits or of hexadecimal digits
-  -- only. An apostrophe within a word opens no quotation. Step and error are those of the newest entry of errors: Postgres computes the
-  -- column whenever an UPDATE names one that it depends on, and a commit that keeps its claim names step and last_error. Built-in
-  -- functions only: so a shard on another node of Citus has it as well.
+  -- Postgres reads the text of this expression, and of each CHECK, anew in each UPDATE statement that names what it depends on. So the
+  -- function has what is long. Step and error are those of the newest entry of errors: a commit that keeps its claim names step and
+  -- last_error.
   "fingerprint" bigint GENERATED ALWAYS AS (
-    CASE WHEN "status" = 'failed' THEN hashtextextended(
-      left(regexp_replace(left(coalesce("errors"->-1->>'error', ''), 500) COLLATE "C",
-        '"(?:[^"\\]|\\.)*(?:"|$)|`[^`]*(?:`|$)|[A-Za-z]''[A-Za-z]|''[^'']*''|[A-Za-z0-9_.+-]*@[A-Za-z0-9_.-]*|-?(?:[0-9A-Fa-f]{4,}|[A-Za-z0-9_]*(?:[0-9]|::))[A-Za-z0-9_.:-]*',
-        '#', 'g'), 200),
-      hashtextextended(coalesce("failure", ''), hashtextextended(coalesce("errors"->-1->>'step', ''),
-        hashtextextended("queue", hashtextextended("fsm", "fsm_version"::bigint))))) END
+    CASE WHEN "status" = 'failed' THEN gen_durable_fingerprint("errors", "failure", "queue", "fsm", "fsm_version") END
   ) STORED,
   "errors" jsonb,
   "deadline" timestamptz,

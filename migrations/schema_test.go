@@ -97,7 +97,7 @@ var (
 		crashes integer not null default 0
 		commit_id uuid
 		failure text
-		fingerprint bigint generated CASE WHEN (status = 'failed'::durable_status) THEN hashtextextended("left"(regexp_replace(("left"(COALESCE(((errors -> '-1'::integer) ->> 'error'::text), ''::text), 500) COLLATE "C"), '"(?:[^"\\]|\\.)*(?:"|$)|` + "`[^`]*(?:`|$)" + `|[A-Za-z]''[A-Za-z]|''[^'']*''|[A-Za-z0-9_.+-]*@[A-Za-z0-9_.-]*|-?(?:[0-9A-Fa-f]{4,}|[A-Za-z0-9_]*(?:[0-9]|::))[A-Za-z0-9_.:-]*'::text, '#'::text, 'g'::text), 200), hashtextextended(COALESCE(failure, ''::text), hashtextextended(COALESCE(((errors -> '-1'::integer) ->> 'step'::text), ''::text), hashtextextended(queue, hashtextextended(fsm, (fsm_version)::bigint))))) ELSE NULL::bigint END
+		fingerprint bigint generated CASE WHEN (status = 'failed'::durable_status) THEN gen_durable_fingerprint(errors, failure, queue, fsm, fsm_version) ELSE NULL::bigint END
 		finished_at timestamp with time zone
 		await_deadline timestamp with time zone
 		timed_out boolean not null default false

@@ -3,8 +3,8 @@
 //
 // The committed schema.sql is that SQL. atlas migrate diff reads it to write the next migration,
 // and [Drift] compares it, freshly rendered, with the schema that the migrations build. It leaves
-// out three things, since no schema tool of the community edition sees them: the sequence of the
-// claim tokens, storage parameters, and the order of columns. They live in the migrations and their
+// out what no schema tool of the community edition sees: most functions, the sequence of the claim
+// tokens, storage parameters, and the order of columns. They live in the migrations and their
 // tests.
 //
 // It may import the generated package ent/migrate and package migrations.
@@ -12,6 +12,7 @@ package ddl
 
 import (
 	"context"
+	_ "embed" // of the functions
 	"fmt"
 
 	"ariga.io/atlas/sql/migrate"
@@ -29,13 +30,15 @@ const (
 	// text: a generated column must be immutable, and the cast from an enum to text is not.
 	guard = `CASE WHEN correlation_key IS NOT NULL AND status = ANY (correlation_scope) THEN correlation_key END`
 
-	// alike is equal for instances that failed alike; the base says what it leaves out of an error.
-	alike = `CASE WHEN status = 'failed' THEN hashtextextended(left(regexp_replace(left(coalesce(errors->-1->>'error', ''), 500) COLLATE "C", '` +
-		`"(?:[^"\\]|\\.)*(?:"|$)|` + "`[^`]*(?:`|$)" + `|[A-Za-z]''[A-Za-z]|''[^'']*''|[A-Za-z0-9_.+-]*@[A-Za-z0-9_.-]*` +
-		`|-?(?:[0-9A-Fa-f]{4,}|[A-Za-z0-9_]*(?:[0-9]|::))[A-Za-z0-9_.:-]*', '#', 'g'), 200), ` +
-		`hashtextextended(coalesce(failure, ''), hashtextextended(coalesce(errors->-1->>'step', ''), ` +
-		`hashtextextended(queue, hashtextextended(fsm, fsm_version::bigint))))) END`
+	// alike is equal for instances that failed alike.
+	alike = `CASE WHEN status = 'failed' THEN gen_durable_fingerprint(errors, failure, queue, fsm, fsm_version) END`
 )
+
+// functions are those that the tables refer to, as the base has them: Atlas' community edition does
+// not compare functions.
+//
+//go:embed functions.sql
+var functions string
 
 // SQL returns the desired schema as a script without schema qualifiers, for an empty schema that is
 // first in the search_path. It needs no database.
@@ -63,7 +66,7 @@ func render(ctx context.Context, tables []*entschema.Table) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("format the desired schema: %w", err)
 	}
-	return "-- Generated from package schema by make generate. DO NOT EDIT.\n" + string(file.Bytes()), nil
+	return "-- Generated from package schema by make generate. DO NOT EDIT.\n" + functions + string(file.Bytes()), nil
 }
 
 // desiredSchema returns ent's description of the tables, patched.

@@ -1,6 +1,7 @@
 package ddl
 
 import (
+	"io/fs"
 	"os"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	entmigrate "github.com/gendurable/gendurable/ent/migrate"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrations"
 )
 
 func TestCommittedSchemaIsFresh(t *testing.T) {
@@ -20,6 +22,17 @@ func TestCommittedSchemaIsFresh(t *testing.T) {
 	rendered, err := SQL(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, rendered, string(committed), "run make generate")
+}
+
+// Drift does not compare functions.
+func TestFunctionsAreThoseOfTheBase(t *testing.T) {
+	t.Parallel()
+	files, err := fs.Glob(migrations.FS, "*_base.sql")
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	base, err := fs.ReadFile(migrations.FS, files[0])
+	require.NoError(t, err)
+	require.Contains(t, string(base), functions)
 }
 
 func TestMigrationsBuildTheDesiredSchema(t *testing.T) {

@@ -1,4 +1,14 @@
 -- Generated from package schema by make generate. DO NOT EDIT.
+CREATE OR REPLACE FUNCTION "gen_durable_fingerprint"(errors jsonb, failure text, queue text, fsm text, fsm_version integer)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  RETURN hashtextextended(
+    left(regexp_replace(left(coalesce(errors->-1->>'error', ''), 500) COLLATE "C",
+      '"(?:[^"\\]|\\.)*(?:"|$)|`[^`]*(?:`|$)|[A-Za-z]''[A-Za-z]|''[^'']*''|[A-Za-z0-9_.+-]*@[A-Za-z0-9_.-]*|-?(?:[0-9A-Fa-f]{4,}|[A-Za-z0-9_]*(?:[0-9]|::))[A-Za-z0-9_.:-]*',
+      '#', 'g'), 200),
+    hashtextextended(coalesce(failure, ''), hashtextextended(coalesce(errors->-1->>'step', ''),
+      hashtextextended(queue, hashtextextended(fsm, fsm_version::bigint)))));
+END $$;
 -- Create "lost_claims" table
 CREATE TABLE "lost_claims" (
   "id" uuid NOT NULL DEFAULT (gen_random_uuid()),
@@ -118,7 +128,7 @@ CREATE TABLE "gen_durable" (
   "labels" jsonb NULL,
   "trace" jsonb NULL,
   "errors" jsonb NULL,
-  "fingerprint" bigint NULL GENERATED ALWAYS AS (CASE WHEN status = 'failed' THEN hashtextextended(left(regexp_replace(left(coalesce(errors->-1->>'error', ''), 500) COLLATE "C", '"(?:[^"\\]|\\.)*(?:"|$)|`[^`]*(?:`|$)|[A-Za-z]''[A-Za-z]|''[^'']*''|[A-Za-z0-9_.+-]*@[A-Za-z0-9_.-]*|-?(?:[0-9A-Fa-f]{4,}|[A-Za-z0-9_]*(?:[0-9]|::))[A-Za-z0-9_.:-]*', '#', 'g'), 200), hashtextextended(coalesce(failure, ''), hashtextextended(coalesce(errors->-1->>'step', ''), hashtextextended(queue, hashtextextended(fsm, fsm_version::bigint))))) END) STORED,
+  "fingerprint" bigint NULL GENERATED ALWAYS AS (CASE WHEN status = 'failed' THEN gen_durable_fingerprint(errors, failure, queue, fsm, fsm_version) END) STORED,
   "gate" text NULL,
   "aside_step" text NULL,
   "place" integer NULL,

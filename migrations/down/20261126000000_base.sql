@@ -7,4 +7,6 @@ DROP TABLE
   "history", "recorded_machines", "definitions", "workers", "schedules", "windows", "lost_claims", "paused_queues", "gate_keys", "gates",
   "edges", "kept_signals", "signals", "gen_durable";
 
+DROP FUNCTION "gen_durable_fingerprint";
+
 DROP TYPE "durable_status";
