@@ -36,17 +36,17 @@ func (Instance) Annotations() []entschema.Annotation {
 			"gen_durable_times_check": `isfinite(inserted_at) AND isfinite(updated_at)`,
 			// The index of the labels serves objects only, and a step could read nothing else.
 			"gen_durable_labels_check": `jsonb_typeof(labels) = 'object'::text`,
-			// Longer names may not fit an index entry; empty ones name nothing.
-			"gen_durable_names_check": `octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 ` +
-				`AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 ` +
-				`AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1`,
+			// Longer names may not fit an index entry; empty ones name nothing. Postgres reads the text of
+			// each check anew in each statement that writes a row, so they are written short.
+			"gen_durable_names_check": `'' <> ALL (ARRAY[fsm, step, queue, partition_key, correlation_key]) ` +
+				`AND greatest(octet_length(fsm), octet_length(step), octet_length(queue), octet_length(partition_key), ` +
+				`octet_length(correlation_key)) <= 512 AND fsm_version >= 1`,
 			// Nothing could ever wake an instance that awaits no name.
 			"gen_durable_awaits_check": `status <> 'awaiting_signal'::durable_status OR ` +
 				`(COALESCE(cardinality(awaits), 0) > 0 AND array_position(awaits, NULL::text) IS NULL)`,
 			"gen_durable_finished_check": `(status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)`,
 			"gen_durable_failure_check":  `(status = 'failed'::durable_status) = (failure IS NOT NULL)`,
-			"gen_durable_counts_check": `children_pending >= 0 AND attempt >= 0 AND crashes >= 0 AND visit >= 0 ` +
-				`AND depth BETWEEN 0 AND 100`,
+			"gen_durable_counts_check":   `least(children_pending, attempt, crashes, depth) >= 0 AND visit >= 0 AND depth <= 100`,
 			// An instance without a partition key in lane 1 would never leave it, nor one without a gate
 			// lane 3, nor one without the name of a step lane 4.
 			"gen_durable_lane_check": `pick_lane BETWEEN 0 AND 5 AND (pick_lane <> 1 OR partition_key IS NOT NULL) ` +

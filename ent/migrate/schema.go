@@ -674,7 +674,7 @@ func init() {
 	}
 	GenDurableTable.Annotation.Checks = map[string]string{
 		"gen_durable_awaits_check":   "status <> 'awaiting_signal'::durable_status OR (COALESCE(cardinality(awaits), 0) > 0 AND array_position(awaits, NULL::text) IS NULL)",
-		"gen_durable_counts_check":   "children_pending >= 0 AND attempt >= 0 AND crashes >= 0 AND visit >= 0 AND depth BETWEEN 0 AND 100",
+		"gen_durable_counts_check":   "least(children_pending, attempt, crashes, depth) >= 0 AND visit >= 0 AND depth <= 100",
 		"gen_durable_failure_check":  "(status = 'failed'::durable_status) = (failure IS NOT NULL)",
 		"gen_durable_finished_check": "(status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)",
 		"gen_durable_finite_check":   "isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) AND isfinite(deadline)",
@@ -682,7 +682,7 @@ func init() {
 		"gen_durable_labels_check":   "jsonb_typeof(labels) = 'object'::text",
 		"gen_durable_lane_check":     "pick_lane BETWEEN 0 AND 5 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL) AND (pick_lane <> 4 OR aside_step IS NOT NULL)",
 		"gen_durable_lease_check":    "status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)",
-		"gen_durable_names_check":    "octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1",
+		"gen_durable_names_check":    "'' <> ALL (ARRAY[fsm, step, queue, partition_key, correlation_key]) AND greatest(octet_length(fsm), octet_length(step), octet_length(queue), octet_length(partition_key), octet_length(correlation_key)) <= 512 AND fsm_version >= 1",
 		"gen_durable_scope_check":    "correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]",
 		"gen_durable_times_check":    "isfinite(inserted_at) AND isfinite(updated_at)",
 	}
