@@ -475,7 +475,7 @@ func (m *month) finish() {
 	}
 }
 
-// tail returns the end of the story, and what was found.
+// tail returns the end of the story, and the violations.
 func (m *month) tail() string {
 	m.m.Lock()
 	defer m.m.Unlock()
