@@ -11,13 +11,13 @@ import (
 
 // directory reads the embedded migrations and verifies their checksums.
 func directory() (*atlas.MemDir, error) {
-	names, err := fs.Glob(migrations.FS, "*.sql")
+	names, err := fs.Glob(migrations.FS(), "*.sql")
 	if err != nil {
 		return nil, fmt.Errorf("list migrations: %w", err)
 	}
 	dir := &atlas.MemDir{}
 	for _, name := range append(names, atlas.HashFileName) {
-		content, err := migrations.FS.ReadFile(name)
+		content, err := migrations.FS().ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("read migration %q: %w", name, err)
 		}
@@ -33,7 +33,7 @@ func directory() (*atlas.MemDir, error) {
 
 // inverse returns the down file of a migration.
 func inverse(file atlas.File) (*atlas.LocalFile, error) {
-	content, err := migrations.FS.ReadFile("down/" + file.Name())
+	content, err := migrations.FS().ReadFile("down/" + file.Name())
 	if err != nil {
 		return nil, fmt.Errorf("read the inverse of migration %q: %w", file.Name(), err)
 	}

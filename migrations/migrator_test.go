@@ -88,9 +88,9 @@ func TestUnknownVersionIsRefused(t *testing.T) {
 
 func TestEveryMigrationHasAnInverse(t *testing.T) {
 	t.Parallel()
-	up, err := migrations.FS.ReadDir(".")
+	up, err := migrations.FS().ReadDir(".")
 	require.NoError(t, err)
-	down, err := migrations.FS.ReadDir("down")
+	down, err := migrations.FS().ReadDir("down")
 	require.NoError(t, err)
 	var names, inverses []string
 	for _, entry := range up {

@@ -39,14 +39,14 @@ func TestMain(m *testing.M) {
 func toyDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, os.CopyFS(dir, migrations.FS))
+	require.NoError(t, os.CopyFS(dir, migrations.FS()))
 	return dir
 }
 
 // addToys lets the library find the toys.
 func addToys() error {
 	all := fstest.MapFS{}
-	for _, from := range []fs.FS{migrations.FS, os.DirFS(filepath.Join("testdata", "toy"))} {
+	for _, from := range []fs.FS{migrations.FS(), os.DirFS(filepath.Join("testdata", "toy"))} {
 		err := fs.WalkDir(from, ".", func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
@@ -78,6 +78,6 @@ func addToys() error {
 		return err
 	}
 	all[atlas.HashFileName] = &fstest.MapFile{Data: text}
-	migrations.FS = all
+	migrations.Use(all, string(text))
 	return nil
 }

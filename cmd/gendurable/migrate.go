@@ -200,11 +200,11 @@ func (c *migrateSQL) files(versions []string) (files []statements, err error) {
 		slices.Reverse(versions)
 	}
 	for _, version := range versions {
-		names, err := fs.Glob(migrations.FS, folder+version+"_*.sql")
+		names, err := fs.Glob(migrations.FS(), folder+version+"_*.sql")
 		if err != nil || len(names) != 1 {
 			return nil, fmt.Errorf("find migration %s: %d files, %w", version, len(names), err)
 		}
-		content, err := migrations.FS.ReadFile(names[0])
+		content, err := migrations.FS().ReadFile(names[0])
 		if err != nil {
 			return nil, fmt.Errorf("read migration %s: %w", version, err)
 		}

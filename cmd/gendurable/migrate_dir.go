@@ -32,7 +32,7 @@ var projectText string
 // Run runs the command.
 func (c *migrateDir) Run(a *app) error {
 	out := written{Dir: filepath.ToSlash(filepath.Clean(c.Dir)), Files: []string{}}
-	names, err := fs.Glob(migrations.FS, "*.*")
+	names, err := fs.Glob(migrations.FS(), "*.*")
 	if err != nil {
 		return fmt.Errorf("list migrations: %w", err)
 	}
@@ -40,7 +40,7 @@ func (c *migrateDir) Run(a *app) error {
 	// written.
 	contents := map[string][]byte{}
 	for _, name := range names {
-		if contents[name], err = migrations.FS.ReadFile(name); err != nil {
+		if contents[name], err = migrations.FS().ReadFile(name); err != nil {
 			return fmt.Errorf("read migration %q: %w", name, err)
 		}
 		is, err := os.ReadFile(filepath.Join(c.Dir, name))

@@ -146,11 +146,11 @@ func quoted(name string) string { return pgx.Identifier{name}.Sanitize() }
 func migrationsHash(more ...string) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%q", more)
-	err := fs.WalkDir(migrations.FS, ".", func(path string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(migrations.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		content, err := migrations.FS.ReadFile(path)
+		content, err := migrations.FS().ReadFile(path)
 		if err != nil {
 			return err
 		}
