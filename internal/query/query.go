@@ -22,6 +22,7 @@ import (
 
 // Reader reads the engine's tables. It is safe for concurrent use.
 type Reader struct {
+	store   *store.Store
 	client  *ent.Client
 	bitmaps *ent.Client // for queries by the index of labels
 	schema  string      // quoted
@@ -34,14 +35,15 @@ func New(s *store.Store) *Reader {
 	schema := Quoted(s.Schema())
 	tables := ent.AlternateSchema(Tables(s.Schema()))
 	table := sql.Dialect(dialect.Postgres).Table(instance.Table).Schema(schema)
-	columns := table.Columns(fields...)
+	columns := table.Columns(store.Columns...)
 	outline := slices.Clone(columns)
-	for i, field := range fields {
+	for i, field := range store.Columns {
 		if field == instance.FieldState || field == instance.FieldResult || field == instance.FieldProgress {
 			outline[i] = "NULL::jsonb"
 		}
 	}
 	return &Reader{
+		store:   s,
 		client:  ent.NewClient(ent.Driver(s.Queries(false)), tables),
 		bitmaps: ent.NewClient(ent.Driver(s.Queries(true)), tables),
 		schema:  schema,
@@ -61,16 +63,7 @@ func Tables(schema string) ent.SchemaConfig {
 		Transition: schema, RecordedMachine: schema, Definition: schema, Window: schema, KeptSignal: schema, NodeEdge: schema}
 }
 
-// fields are the columns of an instance that hosts read.
-var fields = []string{
-	instance.FieldID, instance.FieldMachine, instance.FieldVersion, instance.FieldStep, instance.FieldQueue, instance.FieldPriority,
-	instance.FieldStatus, instance.FieldState, instance.FieldResult, instance.FieldAttempt, instance.FieldCrashes, instance.FieldVisit,
-	instance.FieldFailure, instance.FieldLastError, instance.FieldCorrelationKey, instance.FieldPartitionKey, instance.FieldPaused,
-	instance.FieldEligibleAt, instance.FieldInsertedAt, instance.FieldFinishedAt, instance.FieldDeadline, instance.FieldLabels,
-	instance.FieldProgress,
-}
-
-// whole selects the columns of fields, and then what more writes. Their text is made once.
+// whole selects the columns of store.Columns, and then what more writes. Their text is made once.
 func (r *Reader) whole(more ...func(b *sql.Builder)) predicate.Instance {
 	return r.selects(false, more...)
 }
@@ -170,20 +163,10 @@ func (r *Reader) Get(ctx context.Context, of store.Address) (i fsm.RawInstance, 
 // GetMany reads instances in order of ids. It leaves out ids of instances that do not exist.
 func (r *Reader) GetMany(ctx context.Context, ids []int64) ([]fsm.RawInstance, error) {
 	found := []fsm.RawInstance{} // hosts serve it as JSON
-	err := send(ctx, r.client.Instance.Query().Where(among(ids), r.whole()).Order(instance.ByID()), instances(&found))
-	if err != nil {
+	if err := r.store.Instances(ctx, ids, instances(&found)); err != nil {
 		return nil, fmt.Errorf("get %d instances: %w", len(ids), err)
 	}
 	return found, nil
-}
-
-// among selects instances by their ids. One array has one text, however many they are.
-func among(ids []int64) predicate.Instance {
-	return func(s *sql.Selector) {
-		s.Where(sql.P(func(b *sql.Builder) {
-			b.Ident(s.C(instance.FieldID)).WriteString(" = ANY(").Arg(ids).WriteString("::bigint[])")
-		}))
-	}
 }
 
 // Errors reads the newest errors of an instance's attempts, the oldest first. It returns

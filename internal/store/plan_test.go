@@ -303,6 +303,22 @@ var measures = []measured{
 		}
 		return parent
 	}},
+	{"read whole instances", planRows, 6, "gen_durable_pkey", func(e explained, ids any) int {
+		got := 0
+		require.NoError(e.t, e.Instances(e.t.Context(), ids.([]int64), func(rows pgx.Rows) error {
+			for rows.Next() {
+				got++
+			}
+			return rows.Err()
+		}))
+		return got
+	}, func(e explained) any {
+		var ids []int64
+		for range planRows {
+			ids = append(ids, e.row("status, finished_at", "'done', now()"))
+		}
+		return ids
+	}},
 	{"commit of a graph", planRows, 110, "gen_durable_pkey", func(e explained, entry any) int {
 		e.commit(newMark(), false, entry.(store.Entry))
 		return planRows

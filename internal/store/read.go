@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -48,6 +49,21 @@ func (s *Store) Resting(ctx context.Context, ids, past []int64) ([]int64, error)
 		return nil, fmt.Errorf("check which of %d instances are parked or have ended: %w", len(ids), err)
 	}
 	return resting, nil
+}
+
+// Columns are the columns of an instance that hosts read.
+var Columns = []string{"id", "fsm", "fsm_version", "step", "queue", "priority", "status", "state", "result", "attempt", "crashes", "visit",
+	"failure", "last_error", "correlation_key", "partition_key", "paused", "eligible_at", "inserted_at", "finished_at", "deadline", "labels",
+	"progress"}
+
+// instancesSQL reads whole instances. It is no query of ent, since the GC sends it for an archive:
+// a host without other reads then links nothing of ent's builders, of 370 kB. $1 ids
+var instancesSQL = named("instances", `SELECT g.`+strings.Join(Columns, ", g.")+`
+FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[]) ORDER BY g.id`)
+
+// Instances reads the Columns of those ids that exist, in order of ids.
+func (s *Store) Instances(ctx context.Context, ids []int64, read func(pgx.Rows) error) error {
+	return s.one(ctx, fastLock, instancesSQL, read, ids)
 }
 
 // roundSQL has no LIMIT: with one, the planner may walk the primary key in search of the parent's
