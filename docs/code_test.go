@@ -148,7 +148,7 @@ func check(packages types.Importer, text string, isFragment bool) (found string,
 func compiled(t *testing.T) types.Importer {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-json=ImportPath,Export",
-		"./citus", "./cluster", "./engine", "./dag", "./dashboard", "./migrate", "./migrations", "./durabletest", "./ent/...", "./entity/...", "net/http", "os/signal")
+		"./citus", "./cluster", "./engine", "./dag", "./dashboard", "./migrate", "./migrations", "./durabletest", "./health", "./ent/...", "./entity/...", "net/http", "os/signal")
 	command.Dir = root
 	var complaints bytes.Buffer
 	command.Stderr = &complaints

@@ -2,11 +2,8 @@ package engine_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
@@ -65,21 +62,6 @@ func ExampleMiddleware() {
 	// Output:
 	// ran start <nil>
 	// map[customer:ada source:web] <nil>
-}
-
-// An orchestrator's probes.
-func ExampleHealthHandler() {
-	shop := openShop()
-	defer shop.close()
-	shop.ready()
-	mux := http.NewServeMux()
-	mux.Handle("/health/", http.StripPrefix("/health", engine.HealthHandler(shop.eng)))
-
-	answer := httptest.NewRecorder()
-	mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/health/ready", nil))
-	var health engine.Health
-	fmt.Println(answer.Code, json.Unmarshal(answer.Body.Bytes(), &health), health.Ready, health.State)
-	// Output: 200 <nil> true started
 }
 
 // Whichever process is there fires them, and each occurrence once.

@@ -30,8 +30,8 @@ type (
 // HealthTimeout bounds how long [Engine.Health] waits for the database.
 const HealthTimeout = 2 * time.Second
 
-// Health says whether an engine can do its work, and if not, why. Its JSON form is the body of
-// [HealthHandler].
+// Health says whether an engine can do its work, and if not, why. Package health serves its JSON
+// form.
 type Health struct {
 	// Ready reports whether there is no reason against it. A worker that is ready could claim, commit
 	// and extend its leases within the last lease, as far as its own work has shown; a client is not

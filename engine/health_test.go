@@ -21,6 +21,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/health"
 	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/migrations"
@@ -201,7 +202,7 @@ func TestHealthHandler(t *testing.T) {
 	t.Parallel()
 	way, database := wired(t, pgtest.Migrated(t))
 	e := open(t, pgtest.Pool(t, database), rarely)
-	handler := engine.HealthHandler(e)
+	handler := health.Handler(e)
 	status, body := probed(t, handler, "/ready")
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	require.Equal(t, []any{map[string]any{"kind": "not_started", "seen": "not started", "do": "call Start, and look what it returns"}}, body["reasons"])
@@ -218,7 +219,7 @@ func TestHealthHandler(t *testing.T) {
 	},
 		30*time.Second, 10*time.Millisecond)
 	require.Contains(t, fmt.Sprint(body["reasons"]), "the database does not answer in time")
-	idle := engine.HealthHandler(open(t, pgtest.Pool(t, database), rarely))
+	idle := health.Handler(open(t, pgtest.Pool(t, database), rarely))
 	probe := func(handler http.Handler, status *int, body *map[string]any) func(context.Context) error {
 		return func(context.Context) error { *status, *body = probed(t, handler, "/live"); return nil }
 	}

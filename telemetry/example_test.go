@@ -19,6 +19,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/health"
 	"github.com/gendurable/gendurable/telemetry"
 )
 
@@ -71,7 +72,7 @@ func run(ctx context.Context) error {
 
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.Handler())
-	mux.Handle("/health/", http.StripPrefix("/health", engine.HealthHandler(eng)))
+	mux.Handle("/health/", http.StripPrefix("/health", health.Handler(eng)))
 	server := &http.Server{Addr: ":9464", Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {

@@ -1,4 +1,9 @@
-package engine
+// Package health serves the health of an engine to an orchestrator.
+//
+// It is a separate package so that programs without HTTP do not link net/http.
+//
+// It imports engine.
+package health
 
 import (
 	"context"
@@ -6,23 +11,25 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/gendurable/gendurable/engine"
 )
 
-// HealthHandler answers the probes of an orchestrator, as JSON:
+// Handler answers the probes of an orchestrator, as JSON:
 //
 //   - GET /live is 200 as long as the process answers at all, in any state of the database: a
 //     restart would not bring that back.
-//   - GET /ready is 200 where [Health.Ready], else 503, with the [Health] as the body. It asks the
-//     database at most once a second, however often it is called, and answers within
-//     [HealthTimeout] or little more.
+//   - GET /ready is 200 where [engine.Health.Ready], else 503, with the [engine.Health] as the
+//     body. It asks the database at most once a second, however often it is called, and answers
+//     within [engine.HealthTimeout] or little more.
 //
 // Anything else is 404, or 405. Mount it below a path with http.StripPrefix.
-func HealthHandler(e *Engine) http.Handler {
+func Handler(e *engine.Engine) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /live", func(rw http.ResponseWriter, _ *http.Request) {
 		answer(rw, http.StatusOK, struct {
-			Live  bool  `json:"live"`
-			State State `json:"state"`
+			Live  bool         `json:"live"`
+			State engine.State `json:"state"`
 		}{true, e.State()})
 	})
 	p := &probe{engine: e}
@@ -42,16 +49,16 @@ const probeEvery = time.Second
 
 // probe keeps the newest answer.
 type probe struct {
-	engine *Engine
+	engine *engine.Engine
 
 	mu     sync.Mutex
-	newest Health
+	newest engine.Health
 	at     time.Time
 }
 
 // health asks anew unless that was just done. It asks for all callers, with its own context: a
 // caller who goes away cancels nothing.
-func (p *probe) health(ctx context.Context) Health {
+func (p *probe) health(ctx context.Context) engine.Health {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// A stop shows at once, so that the process gets no more work.
