@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
+	"sort"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -382,7 +382,7 @@ type placed struct {
 // take adds claims, and puts all of them in order.
 func (c *Claimed) take(more []placed) {
 	c.placed = append(c.placed, more...)
-	slices.SortFunc(c.placed, func(a, b placed) int { return a.place.Compare(b.place) })
+	sort.Slice(c.placed, func(i, j int) bool { return c.placed[i].place.Compare(c.placed[j].place) < 0 })
 	c.Claims, c.Lined = make([]*step.Claim, len(c.placed)), nil
 	for i, p := range c.placed {
 		if c.Claims[i] = p.claim; p.lined {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/gendurable/gendurable/internal/pace"
@@ -219,7 +220,7 @@ func (e *Entry) unbegun() bool { return e.Commit.Unbegun && e.Claim.Node != "" &
 
 func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
 	entries = slices.Clone(entries)
-	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Claim.ID, b.Claim.ID) })
+	sort.Slice(entries, func(i, j int) bool { return entries[i].Claim.ID < entries[j].Claim.ID })
 	b := &batch{worker: worker, mark: mark, slow: slow, entries: entries}
 	if len(entries) == 1 && entries[0].Commit.Add != nil && entries[0].Claim.Parent != 0 {
 		b.slow, b.growth = true, &growth{Additions: entries[0].Commit.Add, claim: entries[0].Claim} // growLockSQL locks all

@@ -326,7 +326,7 @@ func (r *ruling) cancel(ids []int64) error {
 	}
 	var done Operated
 	order := Order{Verb: Cancel, Mark: uuid.NewString(), By: By{Actor: cmp.Or(r.by.Actor, "insert"), Reason: cmp.Or(r.by.Reason, "a newer instance of its key was inserted")}}
-	if err := r.s.operate(r.send, ids, &order, &done); err != nil {
+	if err := r.s.operateEach(r.send, slices.Compact(slices.Sorted(slices.Values(ids))), &order, &done); err != nil {
 		return err
 	}
 	for _, c := range done.Changed {

@@ -257,6 +257,12 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 	if o.Verb == Restart {
 		return s.restart(send, asked, o, out)
 	}
+	return s.operateEach(send, asked, o, out)
+}
+
+// operateEach is operate for sorted ids, and not for a Restart. An insert whose policy cancels
+// calls it: not every host then links the code that restarts graphs.
+func (s *Store) operateEach(send send, asked []int64, o *Order, out *Operated) error {
 	ids, found, edges := asked, map[int64]*operated{}, s.graphs.Load()
 	var err error
 	if o.Descendants {
