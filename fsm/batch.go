@@ -118,7 +118,7 @@ func BatchStep[S, R any](name string, f BatchFunc[S, R], opts ...BatchOption) St
 		}
 		option(b)
 	}
-	return StepDef[S, R]{name: name, batch: b, call: f}
+	return StepDef[S, R]{stepPlan: stepPlan{name: name, runs: f != nil, batch: b}, call: f}
 }
 
 func (b *batching) faults(add func(field string, err error)) {

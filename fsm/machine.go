@@ -133,16 +133,16 @@ func (m Machine[S, R]) New(state S) Spec {
 
 // Define gives the machine its steps; the initial step must be among them.
 func (m Machine[S, R]) Define(steps ...StepDef[S, R]) *Defined[S, R] {
-	return &Defined[S, R]{declared: m.d, steps: slices.Clone(steps)}
+	return &Defined[S, R]{plan: plan{declared: m.d}, steps: slices.Clone(steps)}
 }
 
 // Job defines the machine by one function, which runs until it succeeds. It is retried by
 // RetryPolicy{} unless [Defined.Retry] or [Defined.OnError] replace that. The machine's only step
 // is the initial one. The function gets its attempt and its idempotency key by [InfoFrom].
 func (m Machine[S, R]) Job(f func(ctx context.Context, args S) (R, error)) *Defined[S, R] {
-	d := &Defined[S, R]{declared: m.d, job: true}
+	d := &Defined[S, R]{plan: plan{declared: m.d, job: true}}
 	if f == nil {
-		d.steps = []StepDef[S, R]{{name: m.d.initial}}
+		d.steps = []StepDef[S, R]{{stepPlan: stepPlan{name: m.d.initial}}}
 		return d
 	}
 	d.steps = []StepDef[S, R]{Step(m.d.initial, func(ctx context.Context, v *Visit[S, R]) (Outcome, error) {

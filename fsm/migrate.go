@@ -72,7 +72,7 @@ func (d *Defined[S, R]) From(migrations ...Migration) *Defined[S, R] {
 }
 
 // migrations returns the migrations of the definition that have no fault.
-func (d *Defined[S, R]) migrations() (all []*step.Migration) {
+func (d *plan) migrations() (all []*step.Migration) {
 	for _, one := range d.from {
 		if one.m != nil && one.m.Fault == nil {
 			all = append(all, one.m)
@@ -82,7 +82,7 @@ func (d *Defined[S, R]) migrations() (all []*step.Migration) {
 }
 
 // fromFaults checks the migrations against the steps that the definition has.
-func (d *Defined[S, R]) fromFaults(has func(step string) bool, add func(field string, err error)) {
+func (d *plan) fromFaults(has func(step string) bool, add func(field string, err error)) {
 	ways := map[int]int{}
 	for _, one := range d.from {
 		if one.m != nil {
