@@ -37,7 +37,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/step"
@@ -54,7 +53,6 @@ type Engine struct {
 	env       *step.Env
 	store     *store.Store
 	reads     *query.Reader
-	queries   *ent.Client
 	machines  []*step.Machine
 	schedules []declared
 	warnings  []fsm.Warning
@@ -104,7 +102,6 @@ func New(c Config) (*Engine, error) {
 		env:      &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger, Inject: c.Inject},
 		store:    stored,
 		reads:    query.New(stored),
-		queries:  queries(c.Driver, c.Schema),
 		machines: machines, schedules: schedules, warnings: c.warned(),
 		turn: make(chan struct{}, 1),
 	}

@@ -238,7 +238,7 @@ func (a *Admin) Examine(ctx context.Context, of fsm.Target) (row *ent.Instance, 
 
 // why takes the snapshot and asks it.
 func (a *Admin) why(ctx context.Context, address store.Address) (row *ent.Instance, causes []Cause, err error) {
-	tx, err := a.engine.queries.BeginTx(ctx, &entsql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	tx, err := a.engine.Ent().BeginTx(ctx, &entsql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -380,7 +380,7 @@ func (w *why) children() {
 			c.Until = *r.AwaitDeadline
 		}
 	}
-	live := w.find(whyList, byID, instance.ParentID(w.row.ID), instance.ParentRound(w.row.Round), instance.FinishedAtIsNil())
+	live := w.find(whyList, byID(), instance.ParentID(w.row.ID), instance.ParentRound(w.row.Round), instance.FinishedAtIsNil())
 	w.say(func() (Cause, bool) {
 		c.IDs = foundIDs(*live)
 		return c, true
@@ -393,7 +393,7 @@ func (w *why) nodes() {
 	if left := number(w.row.WakeDone) - number(w.row.JoinDone); left > 0 { // of a quorum, which counts as one edge
 		c.Count += left - 1
 	}
-	left := w.find(whyList, byID, instance.FinishedAtIsNil(), func(s *entsql.Selector) {
+	left := w.find(whyList, byID(), instance.FinishedAtIsNil(), func(s *entsql.Selector) {
 		s.Where(entsql.P(func(b *entsql.Builder) {
 			b.WriteString(s.C(instance.FieldID) + " IN (SELECT e.from_id FROM " + query.Quoted(w.schema) + ".edges e WHERE e.to_id = ").Arg(w.row.ID).WriteString(")")
 		}))
@@ -458,8 +458,8 @@ func (w *why) workers() (slots int) {
 
 // key looks which instance is before it under its partition key.
 func (w *why) key() {
-	busy := w.find(whyList, byID, instance.PartitionKey(*w.row.PartitionKey), instance.StatusEQ(fsm.StatusExecuting))
-	head := w.find(1, inOrder, instance.PartitionKey(*w.row.PartitionKey), w.before())
+	busy := w.find(whyList, byID(), instance.PartitionKey(*w.row.PartitionKey), instance.StatusEQ(fsm.StatusExecuting))
+	head := w.find(1, inOrder(), instance.PartitionKey(*w.row.PartitionKey), w.before())
 	w.say(func() (Cause, bool) {
 		if len(*busy) > 0 {
 			return Cause{Kind: CauseKeyBusy, IDs: foundIDs(*busy)}, true
@@ -495,10 +495,12 @@ func (w *why) queue(slots int) {
 	})
 }
 
-var (
-	inOrder = []instance.OrderOption{instance.ByPriority(), instance.ByEligibleAt(), instance.ByID()}
-	byID    = []instance.OrderOption{instance.ByID()}
-)
+// Variables would link ent's builders into every host.
+func inOrder() []instance.OrderOption {
+	return []instance.OrderOption{instance.ByPriority(), instance.ByEligibleAt(), instance.ByID()}
+}
+
+func byID() []instance.OrderOption { return []instance.OrderOption{instance.ByID()} }
 
 // before selects what the pick takes first: runnable and due instances of the same queue that are
 // earlier in the order.

@@ -99,7 +99,7 @@ func (w *why) places(kind CauseKind, key string, most int, held ...predicate.Ins
 	if most <= 0 {
 		return
 	}
-	taken := w.find(most, byID, held...)
+	taken := w.find(most, byID(), held...)
 	w.say(func() (Cause, bool) {
 		if len(*taken) < most {
 			return Cause{}, false

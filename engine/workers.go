@@ -30,7 +30,7 @@ func (a *Admin) Workers(ctx context.Context) (all []Worker, err error) {
 	var rows []*ent.Worker
 	var now time.Time
 	err = a.engine.patiently(ctx, task{doing: "list workers"}, func() error {
-		if rows, err = a.engine.queries.Worker.Query().Order(worker.ByStartedAt(), worker.ByID()).All(ctx); err != nil {
+		if rows, err = a.engine.Ent().Worker.Query().Order(worker.ByStartedAt(), worker.ByID()).All(ctx); err != nil {
 			return err
 		}
 		now, err = a.engine.store.Now(ctx)

@@ -19,7 +19,7 @@ func (r *Reader) Definitions(ctx context.Context, machine string, version int) (
 	if version != 0 {
 		which = append(which, definition.Version(int32(version))) //nolint:gosec // the caller has checked it
 	}
-	list, err := r.client.Definition.Query().Where(which...).Order(definition.ByMachine(), definition.ByVersion()).All(ctx)
+	list, err := r.composer().client.Definition.Query().Where(which...).Order(definition.ByMachine(), definition.ByVersion()).All(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list definitions: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 // GateKeys lists the keys of a gate that are closed at a time, slowed down or have a weight, by
 // key.
 func (r *Reader) GateKeys(ctx context.Context, gate string, now time.Time, most int) ([]*ent.GateKey, error) {
-	list, err := r.client.GateKey.Query().Where(
+	list, err := r.composer().client.GateKey.Query().Where(
 		gatekey.Or(gatekey.ID(gate), func(s *sql.Selector) { s.Where(sql.HasPrefix(s.C(gatekey.FieldID), gate+"/")) }),
 		gatekey.Or(gatekey.ClosedUntilGT(now), gatekey.PaceLT(1), gatekey.WeightNEQ(1)),
 	).Order(gatekey.ByID()).Limit(most).All(ctx)

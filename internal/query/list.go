@@ -59,7 +59,7 @@ func (r *Reader) List(ctx context.Context, p ListParams) (out Listed, err error)
 		}
 		out.Instances = out.Instances[:0]
 	}
-	edge, err := r.page(ctx, r.client, &p, r.walk(within, limit, fits, p.Outline), &out)
+	edge, err := r.page(ctx, r.composer().client, &p, r.walk(within, limit, fits, p.Outline), &out)
 	if err != nil {
 		return Listed{}, fmt.Errorf("list instances: %w", err)
 	}
@@ -83,9 +83,9 @@ func (r *Reader) List(ctx context.Context, p ListParams) (out Listed, err error)
 // through returns the client whose settings allow what a lookup needs.
 func (r *Reader) through(by lookup) *ent.Client {
 	if by.bitmaps {
-		return r.bitmaps
+		return r.composer().bitmaps
 	}
-	return r.client
+	return r.composer().client
 }
 
 // page reads the instances that a page selects, in its order, and its column edge.

@@ -29,7 +29,7 @@ func (r *Reader) Select(ctx context.Context, v store.Verb, f *store.Filter, most
 		}
 	}
 	for next := new(int64); err == nil && !done && len(ids) <= most; done = next == nil {
-		next, err = choose(ctx, r.client, r.ids(span{after: *next, oldestFirst: true, visit: planPage, along: along(f)}, fits), &ids)
+		next, err = choose(ctx, r.composer().client, r.ids(span{after: *next, oldestFirst: true, visit: planPage, along: along(f)}, fits), &ids)
 	}
 	if err == nil && len(ids) > most {
 		err = &store.TooManyError{Most: most}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"entgo.io/ent/dialect"
@@ -22,34 +23,44 @@ import (
 
 // Reader reads the engine's tables. It is safe for concurrent use.
 type Reader struct {
-	store   *store.Store
+	store  *store.Store
+	schema string // quoted
+
+	compose sync.Once
+	made    composer // compose makes it
+}
+
+// composer has a Reader's clients of ent, and the columns that their queries select.
+type composer struct {
 	client  *ent.Client
 	bitmaps *ent.Client // for queries by the index of labels
-	schema  string      // quoted
 	columns string      // of whole
 	outline string      // the same without documents
 }
 
 // New returns a reader of a store's tables. It does not touch the database.
-func New(s *store.Store) *Reader {
-	schema := Quoted(s.Schema())
-	tables := ent.AlternateSchema(Tables(s.Schema()))
-	table := sql.Dialect(dialect.Postgres).Table(instance.Table).Schema(schema)
-	columns := table.Columns(store.Columns...)
-	outline := slices.Clone(columns)
-	for i, field := range store.Columns {
-		if field == instance.FieldState || field == instance.FieldResult || field == instance.FieldProgress {
-			outline[i] = "NULL::jsonb"
+func New(s *store.Store) *Reader { return &Reader{store: s, schema: Quoted(s.Schema())} }
+
+// composer makes clients and columns for the first query, not with the Reader: a host that starts
+// an engine and reads nothing then links none of ent's builders.
+func (r *Reader) composer() *composer {
+	r.compose.Do(func() {
+		tables := ent.AlternateSchema(Tables(r.store.Schema()))
+		columns := sql.Dialect(dialect.Postgres).Table(instance.Table).Schema(r.schema).Columns(store.Columns...)
+		outline := slices.Clone(columns)
+		for i, field := range store.Columns {
+			if field == instance.FieldState || field == instance.FieldResult || field == instance.FieldProgress {
+				outline[i] = "NULL::jsonb"
+			}
 		}
-	}
-	return &Reader{
-		store:   s,
-		client:  ent.NewClient(ent.Driver(s.Queries(false)), tables),
-		bitmaps: ent.NewClient(ent.Driver(s.Queries(true)), tables),
-		schema:  schema,
-		columns: strings.Join(columns, ", "),
-		outline: strings.Join(outline, ", "),
-	}
+		r.made = composer{
+			client:  ent.NewClient(ent.Driver(r.store.Queries(false)), tables),
+			bitmaps: ent.NewClient(ent.Driver(r.store.Queries(true)), tables),
+			columns: strings.Join(columns, ", "),
+			outline: strings.Join(outline, ", "),
+		}
+	})
+	return &r.made
 }
 
 // Quoted returns a schema's name as ent's builder leaves it alone. It guesses what any name without
@@ -70,9 +81,10 @@ func (r *Reader) whole(more ...func(b *sql.Builder)) predicate.Instance {
 
 // selects is whole, or leaves out documents, which Postgres then need not read.
 func (r *Reader) selects(outline bool, more ...func(b *sql.Builder)) predicate.Instance {
-	columns := r.columns
+	made := r.composer()
+	columns := made.columns
 	if outline {
-		columns = r.outline
+		columns = made.outline
 	}
 	return func(s *sql.Selector) {
 		s.SelectExpr(sql.ExprFunc(func(b *sql.Builder) {
@@ -150,7 +162,7 @@ func at(of store.Address) predicate.Instance {
 // Get reads an instance. It returns store.ErrNotFound if no instance has that address.
 func (r *Reader) Get(ctx context.Context, of store.Address) (i fsm.RawInstance, err error) {
 	var found []fsm.RawInstance
-	err = send(ctx, r.client.Instance.Query().Where(at(of), r.whole()), instances(&found))
+	err = send(ctx, r.composer().client.Instance.Query().Where(at(of), r.whole()), instances(&found))
 	if err == nil && len(found) == 0 {
 		err = store.ErrNotFound
 	}
@@ -174,7 +186,7 @@ func (r *Reader) GetMany(ctx context.Context, ids []int64) ([]fsm.RawInstance, e
 // since the engine has not written them.
 func (r *Reader) Errors(ctx context.Context, of store.Address) (list []fsm.AttemptError, err error) {
 	var texts [][]byte
-	err = send(ctx, r.client.Instance.Query().Where(at(of), errorsOnly), func(rows pgx.Rows) error {
+	err = send(ctx, r.composer().client.Instance.Query().Where(at(of), errorsOnly), func(rows pgx.Rows) error {
 		texts, err = pgx.CollectRows(rows, pgx.RowTo[[]byte])
 		return err
 	})

@@ -16,7 +16,7 @@ import (
 // bounds.
 func (r *Reader) Schedules(ctx context.Context, after string, within store.Bounds, most int) ([]*ent.Schedule, error) {
 	// No schedule has an empty name.
-	list, err := r.client.Schedule.Query().Where(append(inserts(within), schedule.IDGT(after))...).Order(schedule.ByID()).Limit(most).All(ctx)
+	list, err := r.composer().client.Schedule.Query().Where(append(inserts(within), schedule.IDGT(after))...).Order(schedule.ByID()).Limit(most).All(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list schedules: %w", err)
 	}
