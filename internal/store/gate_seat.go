@@ -12,12 +12,16 @@ import (
 // there are more, and whether all places are taken.
 //
 // It runs under the gate's lock (see lockGatesSQL), with a later snapshot. A claim without the
-// lock, or one that cannot lock the row that has the debt, has no seat. $1 queue $2 most seats
+// lock, or one that cannot lock the row that has the debt, has no seat. Nor has one whose paySQL
+// would wait for another transaction that is about to insert that row: see claimPaid.
+//
+// $1 queue $2 most seats
 var seatsSQL = named("seats", `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 r AS MATERIALIZED (SELECT r.*, r.name = ANY(current_setting('gendurable.gates')::text[]) AS mine
   FROM {s}.gates r WHERE r.queue = $1 AND `+seatText+` ORDER BY r.name COLLATE "C" LIMIT 1),
 n AS MATERIALIZED (
-  SELECT r.*, h.taken, d.debt, e.closed_until, e.pace, e.at, CASE WHEN NOT r.mine OR e.closed_until > c.now OR e.key IS NOT NULL AND b.at IS NULL THEN 0
+  SELECT r.*, h.taken, d.debt, e.closed_until, e.pace, e.at, CASE WHEN NOT r.mine OR e.closed_until > c.now OR e.key IS NOT NULL AND b.at IS NULL
+      OR r.rate IS NOT NULL AND e.key IS NULL AND r.name = ANY(`+unpaidText+`) THEN 0
     ELSE greatest(0, least($2::int, r.places - cardinality(h.taken), floor(r.rate_burst - d.debt))) END::int AS free, c.now
   FROM c CROSS JOIN r CROSS JOIN LATERAL (
     SELECT ARRAY(SELECT g.seat FROM {s}.gen_durable g WHERE g.queue = $1 AND g.seat IS NOT NULL) AS taken OFFSET 0) h

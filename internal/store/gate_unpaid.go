@@ -16,7 +16,9 @@ import (
 // transaction has inserted it and has not committed, the claim waits for that transaction, which
 // may last, and fails with all that it would have claimed. No statement can pass over a row that
 // it does not see. So the process finds the key by trial, and its claims leave the key alone until
-// the other transaction is over. If it is the row of a whole gate, the keys of that gate wait.
+// the other transaction is over. If it is the row of a whole gate, the keys of that gate wait. If
+// it is the row of a queue's gate, that queue waits, and no other: a claim that waits for the row
+// would meanwhile keep the locks of the gates that other queues share.
 
 const (
 	// unpaidAgain is how often a claim tries whether a key is free again. A try takes briefLock.
@@ -28,10 +30,14 @@ const (
 )
 
 var (
-	// unpaidSQL lists, for rows of lines, the keys at which a claim would insert the row. $1 ids
-	unpaidSQL = named("unpaid keys", `SELECT DISTINCT v.key FROM {s}.gen_durable g JOIN {s}.gates r ON r.name = split_part(g.gate, '/', 1)
-CROSS JOIN LATERAL (VALUES (g.gate, r.rate), (r.name, r.total_rate)) v(key, rate)
-WHERE g.id = ANY($1::bigint[]) AND v.rate IS NOT NULL AND NOT EXISTS (SELECT FROM {s}.gate_keys e WHERE e.key = v.key) ORDER BY 1`)
+	// unpaidSQL lists, for rows of lines and for the gate of a queue, the keys at which a claim would
+	// insert the row. $1 ids $2 queue
+	unpaidSQL = named("unpaid keys", `SELECT DISTINCT v.key FROM (
+  SELECT l.key, l.rate FROM {s}.gen_durable g JOIN {s}.gates r ON r.name = split_part(g.gate, '/', 1)
+  CROSS JOIN LATERAL (VALUES (g.gate, r.rate), (r.name, r.total_rate)) l(key, rate) WHERE g.id = ANY($1::bigint[])
+  UNION ALL SELECT q.name, q.rate FROM (
+    SELECT r.name, r.rate FROM {s}.gates r WHERE r.queue = $2 AND `+seatText+` ORDER BY r.name COLLATE "C" LIMIT 1) q) v
+WHERE v.rate IS NOT NULL AND NOT EXISTS (SELECT FROM {s}.gate_keys e WHERE e.key = v.key) ORDER BY 1`)
 
 	// openKeysSQL inserts rows of keys, which say no more than no row does. $1 keys
 	openKeysSQL = named("open keys", `INSERT INTO {s}.gate_keys (key) SELECT k FROM unnest($1::text[]) k ORDER BY k ON CONFLICT (key) DO NOTHING`)
@@ -118,7 +124,7 @@ func (s *Store) findUnpaid(ctx context.Context, conn *pgx.Conn, p *ClaimParams) 
 	began := time.Now()
 	err = s.pipelineOn(ctx, conn, s.enclose(fastLock, s.atGates(&ClaimParams{Queue: p.Queue, off: true, unpaid: p.unpaid}, &Claimed{}, s.lineWindow(p, p.Limit, &window)))...)
 	if err == nil {
-		err = s.pipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{s.stmt(unpaidSQL, readQueues(&keys), window)})...)
+		err = s.pipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{s.stmt(unpaidSQL, readQueues(&keys), append([]int64{}, window...), p.Queue)})...)
 	}
 	if err != nil {
 		return nil, err

@@ -85,3 +85,52 @@ func TestAStrangerInsertsTheRowOfAGate(t *testing.T) {
 	require.Len(t, got.Claims, 1)
 	require.Equal(t, "eu", got.Claims[0].Labels["region"])
 }
+
+// The row of a queue's gate: that queue waits, and its claims neither fail nor keep the gates that
+// they share with other queues. When the foreign transaction ends, either way, the queue goes on.
+// It is the same if that transaction holds the row after it was committed.
+func TestAStrangerHasTheRowOfAQueuesGate(t *testing.T) {
+	const insert = `INSERT INTO gendurable.gate_keys (key) VALUES ('own')`
+	for name, c := range map[string]struct {
+		before string
+		does   string
+		end    func(pgx.Tx) error
+	}{
+		"inserted it, and commits":    {`SELECT`, insert, func(tx pgx.Tx) error { return tx.Commit(context.Background()) }},
+		"inserted it, and rolls back": {`SELECT`, insert, func(tx pgx.Tx) error { return tx.Rollback(context.Background()) }},
+		"holds it":                    {insert, `SELECT FROM gendurable.gate_keys FOR UPDATE`, func(tx pgx.Tx) error { return tx.Rollback(context.Background()) }},
+		"changes it":                  {insert, `UPDATE gendurable.gate_keys SET weight = 2`, func(tx pgx.Tx) error { return tx.Commit(context.Background()) }},
+		"deletes it":                  {insert, `DELETE FROM gendurable.gate_keys`, func(tx pgx.Tx) error { return tx.Commit(context.Background()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.gate(store.Gate{Name: "own", Queue: "default", Places: store.NoBound, Total: store.NoBound, Rate: store.Rate{N: 60, Per: time.Hour, Burst: 5}})
+			b.gate(perCustomer)
+			b.exec(c.before)
+			tx, err := b.pool.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			_, err = tx.Exec(t.Context(), c.does)
+			require.NoError(t, err)
+			b.lineUp("acme", 1, nil)
+			b.of("zoo", columns{"labels": `'{}'`}) // behind no other gate
+			got := b.claimBeside()
+			require.Empty(t, got.Claims)
+			for _, one := range got.Refused {
+				require.Equal(t, "own", one.Key)
+			}
+			for range 3 { // it is known by now: no claim waits for the row, and fails
+				got = b.claim(gated)
+				require.Empty(t, got.Claims)
+				require.Empty(t, got.Refused)
+			}
+			b.lineUp("acme", 1, columns{"queue": `'other'`})
+			got = b.claim(func(p *store.ClaimParams) { gated(p); p.Queue = "other" })
+			require.Len(t, got.Claims, 1, "another queue at the gate that both have")
+			require.NoError(t, c.end(tx))
+			had := 0
+			steady.Eventually(t, func() bool { had += len(b.claimBeside().Claims); return had == 2 })
+			require.Equal(t, 2, b.number(`SELECT debt::int FROM gendurable.gate_keys WHERE key = 'own'`), "and pays")
+		})
+	}
+}

@@ -2,7 +2,8 @@ WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 r AS MATERIALIZED (SELECT r.*, r.name = ANY(current_setting('gendurable.gates')::text[]) AS mine
   FROM "gendurable".gates r WHERE r.queue = $1 AND (r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL AND r.cost_label IS NULL AND NOT r.run) ORDER BY r.name COLLATE "C" LIMIT 1),
 n AS MATERIALIZED (
-  SELECT r.*, h.taken, d.debt, e.closed_until, e.pace, e.at, CASE WHEN NOT r.mine OR e.closed_until > c.now OR e.key IS NOT NULL AND b.at IS NULL THEN 0
+  SELECT r.*, h.taken, d.debt, e.closed_until, e.pace, e.at, CASE WHEN NOT r.mine OR e.closed_until > c.now OR e.key IS NOT NULL AND b.at IS NULL
+      OR r.rate IS NOT NULL AND e.key IS NULL AND r.name = ANY(current_setting('gendurable.unpaid')::text[]) THEN 0
     ELSE greatest(0, least($2::int, r.places - cardinality(h.taken), floor(r.rate_burst - d.debt))) END::int AS free, c.now
   FROM c CROSS JOIN r CROSS JOIN LATERAL (
     SELECT ARRAY(SELECT g.seat FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.seat IS NOT NULL) AS taken OFFSET 0) h
