@@ -53,6 +53,7 @@ type batching struct {
 // batchKey is one criterion of which instances may share a call.
 type batchKey struct {
 	of    func(c *step.Claim) (string, error)
+	label string // the label that it is about; "" if it is about the state
 	fault error
 }
 
@@ -69,7 +70,7 @@ func Within(d time.Duration) BatchOption { return func(b *batching) { b.within =
 // the label are one group. Several options of this kind apply together.
 func ByLabel(name string) BatchOption {
 	return func(b *batching) {
-		key := batchKey{of: func(c *step.Claim) (string, error) {
+		key := batchKey{label: name, of: func(c *step.Claim) (string, error) {
 			value, ok := c.Labels[name]
 			return strconv.FormatBool(ok) + value, nil
 		}}
@@ -163,6 +164,11 @@ func batches[S, R any](m *step.Machine, b *batching, call BatchFunc[S, R]) *step
 	}}
 	if len(b.keys) > 0 {
 		erased.Key = b.key
+		for _, k := range b.keys {
+			if k.label != "" {
+				erased.Alike = append(erased.Alike, k.label)
+			}
+		}
 	}
 	return erased
 }

@@ -215,6 +215,7 @@ func TestBatchKeys(t *testing.T) {
 	}
 	plain := batch(nil...)
 	require.Nil(t, plain.Key)
+	require.Empty(t, plain.Alike)
 	require.Equal(t, []any{fsm.DefaultBatchSize, fsm.DefaultBatchWait}, []any{plain.Most, plain.Within})
 
 	keyOf := func(b *step.Batch, state string, labels map[string]string) string {
@@ -225,6 +226,7 @@ func TestBatchKeys(t *testing.T) {
 		return key
 	}
 	b := batch(fsm.ByLabel("a"), fsm.ByState(func(c struct{ ID int }) string { return fmt.Sprint(c.ID % 2) }))
+	require.Equal(t, []string{"a"}, b.Alike)
 	same := keyOf(b, `{"id":1}`, map[string]string{"a": "x", "b": "y"})
 	require.Equal(t, same, keyOf(b, `{"id":3}`, map[string]string{"a": "x"}))
 	require.NotEqual(t, same, keyOf(b, `{"id":2}`, map[string]string{"a": "x"}))

@@ -86,7 +86,7 @@ func (s *scheduler) collect(f *flight) {
 	if full {
 		delete(c.open, g.key)
 	}
-	if !g.due && (full || s.gates.exhausted(g)) {
+	if !g.due && full {
 		c.waiting = slices.DeleteFunc(c.waiting, func(other *group) bool { return other == g })
 		c.expire(g)
 	}

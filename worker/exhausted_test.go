@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -57,4 +58,100 @@ func TestABatchDoesNotWaitForWhatCannotCome(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Several groups have the places of a gate together. The first goes if they have all, so that the
+// others may fill up. Instances that are alike in a gate's label share its bounds for each value.
+func TestABatchDoesNotWaitForWhatOthersKeepFromComing(t *testing.T) {
+	const none = store.NoBound
+	slow := store.Rate{N: 1, Per: time.Hour, Burst: 3}
+	two := store.Rate{N: 1, Per: time.Hour, Burst: 2}
+	of := func(g store.Gate) store.Gates {
+		g.Name, g.Label = "g", "of"
+		return store.Gates{g}
+	}
+	for name, c := range map[string]struct {
+		gates  store.Gates
+		labels []string // of the instances, which form groups by them; "": none
+		alike  bool     // the groups are by the label, instead of by what the states say
+		now    []int    // sizes of the batches that go at once; all others wait
+	}{
+		"places of a step":             {store.Gates{{Name: "g", Machine: "m", Step: "b", Places: 3}}, []string{"a", "a", "b"}, false, []int{2}},
+		"places of a queue":            {store.Gates{{Name: "g", Queue: "q", Places: 3}}, []string{"a", "b", "b"}, false, []int{1}},
+		"places of runs":               {store.Gates{{Name: "g", Machine: "m", Places: 3, Run: true}}, []string{"a", "b", "c"}, false, []int{1}},
+		"more places":                  {store.Gates{{Name: "g", Machine: "m", Places: 4}}, []string{"a", "a", "b"}, false, nil},
+		"a rate":                       {store.Gates{{Name: "g", Machine: "m", Places: none, Rate: slow}}, []string{"a", "a", "b"}, false, []int{1, 2}},
+		"a larger burst":               {store.Gates{{Name: "g", Machine: "m", Places: none, Rate: slow}}, []string{"a", "b"}, false, nil},
+		"places of each, by the label": {of(store.Gate{Places: 2, Total: none}), []string{"a", "a", "b"}, true, []int{2}},
+		"places of each, by the state": {of(store.Gate{Places: 2, Total: none}), []string{"a", "a", "b"}, false, nil},
+		"a total":                      {of(store.Gate{Places: 5, Total: 3}), []string{"a", "a", "b"}, true, []int{2}},
+		"a larger total":               {of(store.Gate{Places: 5, Total: 4}), []string{"a", "a", "b"}, true, nil},
+		"a rate of each":               {of(store.Gate{Places: none, Total: none, Rate: two}), []string{"a", "a", "b"}, true, []int{2}},
+		"a rate of all":                {of(store.Gate{Places: none, Total: none, TotalRate: slow}), []string{"a", "a", "b"}, true, []int{1, 2}},
+		"without the label":            {of(store.Gate{Places: 2, Total: 2}), []string{"", ""}, true, nil},
+		"without it, at another gate":  {append(of(store.Gate{Places: 9, Total: none}), store.Gate{Name: "h", Machine: "m", Places: 2}), []string{"", ""}, true, []int{2}},
+		"another label": {
+			append(of(store.Gate{Places: 2, Total: none}), store.Gate{Name: "h", Machine: "m", Label: "vip", Places: 3}),
+			[]string{"a", "a", "b"}, true, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 4, func(t *testing.T, s *scene) {
+				calls := batched(s, 10, 20*time.Second, nil)
+				byLabel(s)
+				if c.alike {
+					s.batch.Alike = []string{"of"}
+				}
+				called := func() (n []int) {
+					s.note(func() { n = sizes(*calls) })
+					slices.Sort(n)
+					return n
+				}
+				s.gates(c.gates...)
+				p := s.start()
+				s.pass(5 * time.Second)
+				for _, value := range c.labels {
+					s.db.insert(atBatch, func(r *row) {
+						if value != "" {
+							labelled(value)(r)
+						}
+					})
+				}
+				p.Nudge("q")
+				s.pass(time.Second)
+				require.Equal(t, c.now, called())
+				s.pass(20 * time.Second)
+				all := 0
+				for _, n := range called() {
+					all += n
+				}
+				require.Len(t, c.labels, all)
+			})
+		})
+	}
+}
+
+// A group waits again once another one, which had the rest of the places, has gone.
+func TestAGroupFillsUpOnceAnotherHasGone(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		calls := batched(s, 10, 20*time.Second, nil)
+		byLabel(s)
+		s.gates(store.Gate{Name: "g", Machine: "m", Places: 3})
+		p := s.start()
+		s.pass(5 * time.Second)
+		insert := func(values ...string) {
+			for _, value := range values {
+				s.db.insert(atBatch, labelled(value))
+			}
+			p.Nudge("q")
+			s.pass(time.Second)
+		}
+		called := func() (n []int) { s.note(func() { n = sizes(*calls) }); return n }
+		insert("a", "a", "b")
+		require.Equal(t, []int{2}, called())
+		insert("b")
+		require.Equal(t, []int{2}, called())
+		insert("b")
+		require.Equal(t, []int{2, 3}, called(), "now it has all places itself")
+	})
 }

@@ -106,22 +106,6 @@ func (g *gates) keeps(c *step.Claim, name string) bool {
 	return gate == nil || gate.Rate.N == 0 && gate.TotalRate.N == 0
 }
 
-// exhausted reports whether no instance can join a group before it has waited for long enough: its
-// own hold all places of a gate through which all have to go, or have used up the rate there. If
-// others hold some of these, the group waits, though in vain.
-func (g *gates) exhausted(of *group) bool {
-	all := g.all()
-	if len(all) == 0 {
-		return false
-	}
-	n := len(of.members)
-	return slices.ContainsFunc(all.Whole(of.members[0].beat.Queue, of.key.machine.Name, of.key.step), func(gate *store.Gate) bool {
-		full := gate.Places >= 0 && n >= gate.Places
-		rate := gate.Rate
-		return full || rate.N > 0 && float64(n+1) > float64(rate.Burst)+float64(of.until-of.began)/float64(rate.Per)*float64(rate.N)
-	})
-}
-
 // scarce reports whether a claim has taken places, which others may wait for when it ends: a claim
 // that takes the last place does not find it taken.
 func (g *gates) scarce(queue string, c *store.Claimed) bool {

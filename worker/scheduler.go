@@ -242,11 +242,13 @@ func (s *scheduler) admit(fs []*flight) {
 		s.parked += len(keyed) - len(granted)
 	}
 	s.sort()
+	s.hasten()
 }
 
 func (s *scheduler) enqueue(f *flight) {
 	s.put(f)
 	s.sort()
+	s.hasten()
 }
 
 // put makes a flight wait for a slot, or for others of its batch step. One that has run before, and

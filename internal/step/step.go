@@ -490,6 +490,8 @@ type Batch struct {
 	// Key returns a text that two instances share if they may share a call. It runs user code, but
 	// does not panic. Nil: all of the step may.
 	Key func(c *Claim) (string, error)
+	// Alike are labels in which all that share a call are alike.
+	Alike []string
 	// Run is Step.Run for several instances: it calls the user's code once. It does not panic. ctx is
 	// the call's. The result has an element for each member, at its index.
 	Run func(ctx context.Context, members []Member) []Decided

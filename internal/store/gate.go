@@ -130,25 +130,51 @@ func (gs Gates) Of(queue, machine, step string, labels map[string]string, begun 
 	return found.Name + "/" + string(value[:min(len(value), 256)])
 }
 
-// Whole returns the gates that all instances at a step have to go through, whatever their labels.
-func (gs Gates) Whole(queue, machine, step string) (whole []*Gate) {
+// Passage is a gate through which instances go, and their key there.
+type Passage struct {
+	*Gate
+	Key string
+}
+
+// Whole returns the gates through which all instances at a step have to go that are alike in some
+// labels. One of these instances has labels.
+func (gs Gates) Whole(queue, machine, step string, labels map[string]string, alike []string) (whole []Passage) {
 	if own := gs.OfQueue(queue); own != nil {
-		whole = append(whole, own)
+		whole = append(whole, Passage{own, own.Name})
+	}
+	common := map[string]string{}
+	for _, name := range alike {
+		if value, ok := labels[name]; ok {
+			common[name] = value
+		}
 	}
 	for _, run := range []bool{false, true} {
 		var kind Gates
-		labelled := false
+		differ := false
 		for _, g := range gs {
 			if g.Run == run {
 				kind = append(kind, g)
-				labelled = labelled || g.Label != "" && kind[len(kind)-1:].Of(queue, machine, step, map[string]string{g.Label: ""}, false) != ""
+				differ = differ || g.Label != "" && !slices.Contains(alike, g.Label) &&
+					kind[len(kind)-1:].Of(queue, machine, step, map[string]string{g.Label: ""}, false) != ""
 			}
 		}
-		if gate := kind.Named(kind.Of(queue, machine, step, nil, false)); gate != nil && !labelled {
-			whole = append(whole, gate)
+		key := kind.Of(queue, machine, step, common, false)
+		if gate := kind.Named(key); gate != nil && !differ {
+			whole = append(whole, Passage{gate, key})
 		}
 	}
 	return whole
+}
+
+// At returns the gates that may concern instances at a step.
+func (gs Gates) At(queue, machine, step string) (some Gates) {
+	matches := func(want, is string) bool { return want == "" || want == is }
+	for _, g := range gs {
+		if matches(g.Queue, queue) && matches(g.Machine, machine) && matches(g.Step, step) {
+			some = append(some, g)
+		}
+	}
+	return some
 }
 
 // Concern reports whether any gate may concern instances of a queue.
