@@ -134,7 +134,7 @@ func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 		for i := range b.kids {
 			keys[i] = b.kids[i].key
 		}
-		stmts = append(stmts, s.stmt(occupantsSQL, readOccupants(held), keys))
+		stmts = append(append(stmts, s.stmt(occupantsSQL, readOccupants(held), keys)), s.lookForKept(keys)...)
 		if err := send(stmts...); err != nil {
 			return err
 		}

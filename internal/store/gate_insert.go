@@ -116,8 +116,14 @@ func (s *Store) learnFirst(ctx context.Context, c *specs) {
 	}
 }
 
-// unlearn makes the next inserts ask for the right again: the one that failed may have lost it.
-func (s *Store) unlearn() { s.learner.may.Store(false) }
+// unlearn makes the next inserts ask for the right again: the one that failed may have lost it. If
+// it lacked a right, they do not look for kept signals either.
+func (s *Store) unlearn(err error) {
+	s.learner.may.Store(false)
+	if IsRefused(err) {
+		s.looks.Store(false)
+	}
+}
 
 // arrange prepares specs for their insertion: it puts them in line behind their partition key, or
 // at a known gate.

@@ -85,6 +85,7 @@ func (s *Store) orders(out *Polled) entpgx.Stmt {
 		if err == nil {
 			s.known.Store(&knownGates{out.Gates, began})
 			s.recording.Store(recording)
+			s.looks.Store(true) // a worker's role may take signals
 		}
 		return err
 	})

@@ -112,7 +112,7 @@ func (i *Insertion) Try(ctx context.Context) (out []Inserted, err error) {
 		out, err = i.s.insertAgain(ctx, &i.cols, i.list, i.doubt)
 	}
 	if err != nil {
-		i.s.unlearn()
+		i.s.unlearn(err)
 	}
 	switch {
 	case err == nil:
@@ -201,7 +201,7 @@ func (s *Store) insertion(cols *specs, fresh map[uuid.UUID]int64) entpgx.Stmt {
 // insertParts inserts specs in as many messages as they need, and notes the ids. Keys are inserted
 // in order across the messages.
 func (s *Store) insertParts(send send, cols *specs, fresh map[uuid.UUID]int64) error {
-	parts, learn := cols.parts(), s.learn()
+	parts, body := cols.parts(), s.learn()
 	if cols.keyed && len(parts) > 1 {
 		var ids []int64
 		if err := send(s.stmt(drawSQL, readIDs(&ids), cols.len())); err != nil {
@@ -215,10 +215,14 @@ func (s *Store) insertParts(send send, cols *specs, fresh map[uuid.UUID]int64) e
 			text, args := part.retain(insertDrawnSQL, insertDrawnRetainedSQL, append(part.insertArgs(), part.ids)...)
 			stmt = s.stmt(text, readFresh(fresh), args...)
 		}
-		if err := send(append(learn, stmt)...); err != nil {
+		body = append(body, stmt)
+		if part.keyed {
+			body = append(body, s.lookForKept(values(part.keys))...)
+		}
+		if err := send(body...); err != nil {
 			return err
 		}
-		learn = nil
+		body = nil
 	}
 	return nil
 }
@@ -270,6 +274,16 @@ func match(list []*step.Spec, fresh map[uuid.UUID]int64, held map[string]occupan
 		}
 	}
 	return out, missing
+}
+
+// values returns what is there.
+func values(texts []*string) (there []string) {
+	for _, text := range texts {
+		if text != nil {
+			there = append(there, *text)
+		}
+	}
+	return there
 }
 
 func keysOf(list []*step.Spec) []string {

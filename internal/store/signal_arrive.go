@@ -81,7 +81,9 @@ func (a *arrival) attempt(s *Store) []entpgx.Stmt {
 		insert = s.stmt(text, read, args...)
 	}
 	stmts := []entpgx.Stmt{a.lock(s), insert, a.insert(s), a.flip(s)}
-	stmts = slices.Insert(stmts, 2, s.takeKept([]*step.Spec{a.spec}, []Inserted{{}})...) // what is kept came before
+	if s.keeping.Load() || s.looks.Load() { // what is kept came before, and there is no time to look
+		stmts = slices.Insert(stmts, 2, s.takeIfKept([]*step.Spec{a.spec}, []Inserted{{}})...)
+	}
 	return append(s.learn(), stmts...)
 }
 

@@ -28,12 +28,16 @@ import (
 //   - Two keepers of one key follow each other likewise, so duplicates and the number of kept
 //     signals are exact.
 //
-// Inserts take kept signals only while the process knows that there have been any (keeping): from
-// its Start, from its polls, or since it has kept one itself. All others leave them: inserts of a
-// process that does not know yet, inserts from other languages, and an operator's Retry, which
-// makes an occupant again. While signals are kept, polls hand them over to such occupants
-// (HandOver). Nothing is lost meanwhile: a kept signal goes only by a statement that puts it into
-// an inbox, or when it has expired and no live instance has occupied its key in time.
+// Inserts take kept signals while the process knows that there have been any (keeping): from its
+// Start, from its polls, or since it has kept one itself. Before that an insertion looks, in the
+// message that inserts, whether any are kept for its keys. That statement follows the one that
+// inserts, so its snapshot has what a keeper has committed for which the insertion waited. A
+// process looks (looks) once it knows that its role may take signals. So these leave them: inserts
+// of a client that was not started, or whose role lacks the right, inserts from other languages,
+// and an operator's Retry, which makes an occupant again. While signals are kept, polls hand them
+// over to such occupants (HandOver). Nothing is lost meanwhile: a kept signal goes only by a
+// statement that puts it into an inbox, or when it has expired and no live instance has occupied
+// its key in time.
 
 // keptMost bounds the signals that are kept for one key; Limits.Inbox may bound them closer.
 const keptMost = 1000
@@ -176,6 +180,11 @@ func (s *Store) takeKept(list []*step.Spec, out []Inserted) []entpgx.Stmt {
 	if !s.keeping.Load() {
 		return nil
 	}
+	return s.takeIfKept(list, out)
+}
+
+// takeIfKept does the same even if the process does not know that signals are kept.
+func (s *Store) takeIfKept(list []*step.Spec, out []Inserted) []entpgx.Stmt {
 	var keys []string
 	for i, x := range list {
 		if x.Key != "" && x.Scope != step.ScopeNone && !out[i].Duplicate {
@@ -188,19 +197,40 @@ func (s *Store) takeKept(list []*step.Spec, out []Inserted) []entpgx.Stmt {
 	return []entpgx.Stmt{s.stmt(takeKeptSQL, nil, keys)}
 }
 
-// keepingSQL reads whether signals are kept.
-var keepingSQL = named("keeping", `SELECT EXISTS (SELECT FROM {s}.kept_signals)`)
+// keptForSQL reads whether signals are kept for some of these keys. $1 keys
+var keptForSQL = named("kept for", `SELECT EXISTS (SELECT FROM {s}.kept_signals k WHERE k.key = ANY($1::text[]))`)
+
+// lookForKept returns a statement behind an insertion of keys, in its transaction, or nothing: it
+// notes if signals are kept for some of them.
+func (s *Store) lookForKept(keys []string) []entpgx.Stmt {
+	if len(keys) == 0 || s.keeping.Load() || !s.looks.Load() {
+		return nil
+	}
+	var is bool
+	return []entpgx.Stmt{s.stmt(keptForSQL, func(rows pgx.Rows) error {
+		err := readOne(&is)(rows)
+		if is {
+			s.keeping.Store(true)
+		}
+		return err
+	}, keys)}
+}
+
+// keepingSQL reads whether signals are kept, and whether the role may take them. $1 schema
+var keepingSQL = named("keeping", `SELECT EXISTS (SELECT FROM {s}.kept_signals), EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  WHERE n.nspname = $1 AND c.relname = 'kept_signals' AND has_table_privilege(c.oid, 'DELETE'))`)
 
 // Keeping reports whether the process' inserts take kept signals.
 func (s *Store) Keeping() bool { return s.keeping.Load() }
 
 // NoteKeeping notes whether signals are kept, so that the process' inserts take them. Once noted it
-// stays.
+// stays. Before that the inserts look, if the role may take signals.
 func (s *Store) NoteKeeping(ctx context.Context) error {
-	var is bool
-	if err := s.one(ctx, slowLock, keepingSQL, readOne(&is)); err != nil {
+	var is, may bool
+	if err := s.one(ctx, slowLock, keepingSQL, readOne(&is, &may), s.schema); err != nil {
 		return fmt.Errorf("check whether signals are kept: %w", err)
 	}
+	s.looks.Store(may)
 	if is {
 		s.keeping.Store(true)
 	}

@@ -78,34 +78,78 @@ func TestKeep(t *testing.T) {
 	require.Equal(t, ended, held.Occupant)
 }
 
+// takers are the verbs that insert a key, and take what is kept for it.
+var takers = map[string]func(b bench, x *step.Spec){
+	"insert": func(b bench, x *step.Spec) { b.insertSpecs([]*step.Spec{x}) },
+	"among others": func(b bench, x *step.Spec) {
+		b.insertSpecs([]*step.Spec{newSpec(""), x, newSpec("free beside " + x.Key)})
+	},
+	"by a policy": func(b bench, x *step.Spec) {
+		x.Conflict = step.ConflictNewest
+		b.insertSpecs([]*step.Spec{x})
+	},
+	"hosted": func(b bench, x *step.Spec) {
+		tx := b.begin()
+		_, _, err := b.Within(store.Pgx(tx)).Insert(b.t.Context(), []*step.Spec{x}, store.By{})
+		require.NoError(b.t, err)
+		require.NoError(b.t, tx.Commit(b.t.Context()))
+	},
+	"signal with start": func(b bench, x *step.Spec) {
+		_, err := b.DeliverOrInsert(b.t.Context(), x, named("last"), 100)
+		require.NoError(b.t, err)
+	},
+	"child": func(b bench, x *step.Spec) { b.commit(newMark(), false, spawnOf(b.executing(nil), []step.Spec{*x})) },
+}
+
 // Each verb that inserts a key takes the signals that are kept for it, in its own transaction.
 func TestEveryInsertTakesWhatIsKept(t *testing.T) {
 	b := newBench(t)
-	verbs := map[string]func(*step.Spec){
-		"insert": func(x *step.Spec) { b.insertSpecs([]*step.Spec{x}) },
-		"by a policy": func(x *step.Spec) {
-			x.Conflict = step.ConflictNewest
-			b.insertSpecs([]*step.Spec{x})
-		},
-		"hosted": func(x *step.Spec) {
-			tx := b.begin()
-			_, _, err := b.Within(store.Pgx(tx)).Insert(t.Context(), []*step.Spec{x}, store.By{})
-			require.NoError(t, err)
-			require.NoError(t, tx.Commit(t.Context()))
-		},
-		"signal with start": func(x *step.Spec) {
-			_, err := b.DeliverOrInsert(t.Context(), x, named("last"), 100)
-			require.NoError(t, err)
-		},
-		"child": func(x *step.Spec) { b.commit(newMark(), false, spawnOf(b.executing(nil), []step.Spec{*x})) },
-	}
-	for name, insert := range verbs {
+	for name, insert := range takers {
 		b.keep(name, toKeep("go", ""))
-		insert(newSpec(name))
-		id := int64(b.number(`SELECT id FROM gendurable.gen_durable WHERE correlation_guard = $1`, name))
-		require.Equal(t, "go", b.inbox(id)[0], name)
-		require.Zero(t, b.kept(), name)
+		insert(b, newSpec(name))
+		b.hasTaken(name)
 	}
+}
+
+// hasTaken requires that the occupant of a key has the signal that was kept, before any other.
+func (b bench) hasTaken(key string) {
+	b.t.Helper()
+	id := int64(b.number(`SELECT id FROM gendurable.gen_durable WHERE correlation_guard = $1`, key))
+	require.Equal(b.t, "go", append(b.inbox(id), "nothing")[0], key)
+	require.Zero(b.t, b.kept(), key)
+}
+
+// So does each verb of a process that was started while nothing was kept, and has not polled since.
+func TestTheFirstInsertTakesWhatIsKept(t *testing.T) {
+	b := newBench(t)
+	for name, insert := range takers {
+		fresh := benchOn(t, b.pool)
+		require.NoError(t, fresh.NoteKeeping(t.Context()))
+		insert(fresh, newSpec("before "+name))
+		require.False(t, fresh.Keeping())
+		b.keep(name, toKeep("go", ""))
+		insert(fresh, newSpec(name))
+		b.hasTaken(name)
+	}
+}
+
+// The keeper has the key first, and the insertion of a process that knows of no kept signal waits.
+func TestTheFirstInsertBehindAKeeper(t *testing.T) {
+	b := newBench(t)
+	fresh := benchOn(t, b.pool)
+	require.NoError(t, fresh.NoteKeeping(t.Context()))
+	tx := b.begin()
+	_, err := b.Within(store.Pgx(tx)).Keep(t.Context(), byKey("k"), toKeep("go", ""), 100)
+	require.NoError(t, err)
+	inserted := make(chan error, 1)
+	go func() {
+		_, err := fresh.Insert(t.Context(), []*step.Spec{newSpec("k")})
+		inserted <- err
+	}()
+	b.waiting(1)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-inserted)
+	b.hasTaken("k")
 }
 
 // The new instance of a signal with start takes what is kept first. So the signal is a duplicate of

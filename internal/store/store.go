@@ -39,6 +39,8 @@ type Store struct {
 	recording atomic.Bool
 	// keeping: there have been kept signals. See signal_keep.go.
 	keeping atomic.Bool
+	// looks: inserts look whether signals are kept for their keys. See signal_keep.go.
+	looks atomic.Bool
 	// graphs: this process has met nodes of graphs. See errNodes.
 	graphs atomic.Bool
 	// graphsSince is the constant of that name, but in tests.

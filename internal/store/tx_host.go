@@ -82,7 +82,7 @@ func (h *Hosted) Insert(ctx context.Context, list []*step.Spec, by By) (out []In
 		}
 	}
 	if err != nil {
-		h.s.unlearn()
+		h.s.unlearn(err)
 		return nil, Effects{}, fmt.Errorf("insert %s in your transaction: %w", instances(len(list)), err)
 	}
 	return out, effects, nil
