@@ -10,6 +10,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 // InTx returns an outcome that f decides inside the transaction that commits it (spec §8). What f
@@ -47,10 +48,44 @@ func InTx(f func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error)) fsm.Outco
 				return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("nil, without an error: the function of InTx returns one of the two")}
 			}
 			commit, err := hidden.Commit(out, of)
-			if err == nil && commit.Within != nil {
+			switch {
+			case err != nil:
+				return nil, err
+			case commit.Within != nil:
 				return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("InTx inside of InTx: return a plain outcome from its function")}
+			}
+			if own, ok := stepOf(native); ok {
+				err = own.Lead(ctx)
 			}
 			return commit, err
 		}}, nil
 	})
+}
+
+// AroundCommit has around called when the function of [InTx] that got tx, or set the savepoint tx,
+// has returned an outcome. around calls commit once. Before that it may write through tx; its error
+// undoes everything, as the function's own error would. commit returns nil after the transaction
+// has committed, and an error if it has not, or if this is not known. So code behind a nil error
+// runs for no transaction that was undone, and not at all if the process dies right after the
+// commit. The error of around is logged after a commit, and otherwise ignored.
+//
+// Several functions run one inside the other, the last one innermost. Rolling back a savepoint
+// takes back those that came since it was set. AroundCommit returns false, and does nothing, if tx
+// belongs to no step. A client that is generated with package entity/extension calls it for its
+// hooks of OnCommit.
+func AroundCommit(tx pgx.Tx, around func(ctx context.Context, commit func(context.Context) error) error) bool {
+	own, ok := stepOf(tx)
+	if ok {
+		own.Around(around)
+	}
+	return ok
+}
+
+// stepOf returns the step's own transaction that tx is, or is a savepoint of.
+func stepOf(tx pgx.Tx) (*store.StepTx, bool) {
+	own, ok := tx.(interface{ Step() *store.StepTx })
+	if !ok {
+		return nil, false
+	}
+	return own.Step(), true
 }

@@ -60,8 +60,8 @@ func (e *Engine) WithPgx(tx pgx.Tx) *Tx {
 
 // in lets the verbs know the step, if tx is a step's own transaction.
 func (t *Tx) in(tx pgx.Tx) {
-	if own, ok := tx.(interface{ Step() *store.StepTx }); ok {
-		t.step = own.Step()
+	if own, ok := stepOf(tx); ok {
+		t.step = own
 		t.wake = t.step.Note
 		t.hosted.Spare(t.step.Instance)
 	}

@@ -85,7 +85,13 @@ func (d *Driver) Dial(ctx context.Context) (*pgx.Conn, error) {
 }
 
 // Tx begins a transaction with the server's defaults; see BeginTx.
-func (d *Driver) Tx(ctx context.Context) (dialect.Tx, error) { return d.BeginTx(ctx, nil) }
+func (d *Driver) Tx(ctx context.Context) (dialect.Tx, error) {
+	if a, ok := ctx.Value(adoptionKey{}).(*adoption); ok && !a.done {
+		a.done = true
+		return d.adopt(ctx, a.tx), nil
+	}
+	return d.BeginTx(ctx, nil)
+}
 
 // isolationLevels maps levels to Postgres' levels, whose repeatable read is snapshot isolation.
 var isolationLevels = map[stdsql.IsolationLevel]pgx.TxIsoLevel{

@@ -1,7 +1,10 @@
 package worker
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -59,6 +62,9 @@ func (x *execution) transact(o *step.Commit) turn {
 			return e, err
 		})
 		x.took += x.since() - began
+		if err != nil || !t.Applied[x.f.claim.ID] {
+			x.settle(t, cmp.Or(err, errStale))
+		}
 		switch {
 		case err != nil && !t.Begun:
 			if x.f.ctx.Err() == nil {
@@ -85,9 +91,27 @@ func (x *execution) transact(o *step.Commit) turn {
 		if t.Entry.Commit.Kind.Parks() {
 			x.parked([]int64{x.f.claim.ID})
 		}
+		x.settle(t, nil)
 		return turn{entry: t.Entry, reply: commitReply{turned: turned}}
 	}
 	return turn{kind: turnEnded}
+}
+
+// errStale is the fate of a transaction whose outcome was stale.
+var errStale = errors.New("the claim was over, so nothing of the step's transaction was committed")
+
+// settle lets the functions around the commit go on. They are user code, but the step's outcome is
+// decided, so an error or a panic of theirs is only logged, and only after a commit: otherwise it
+// repeats the error that they got.
+func (x *execution) settle(t store.Transacted, fate error) {
+	if t.Settle == nil {
+		return
+	}
+	_, failed := x.guarded(func() (*step.Commit, error) { return &step.Commit{}, t.Settle(fate) })
+	if failed != nil && fate == nil {
+		x.log.LogAttrs(x.f.ctx, slog.LevelError, "a step's outcome is committed, but a function around its commit failed behind it",
+			slog.Int64("instance", x.f.claim.ID), slog.Any("error", failed.safe))
+	}
 }
 
 // within calls the function like a step: guarded, and under the step's timeout, which begins anew.

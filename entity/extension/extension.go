@@ -79,8 +79,8 @@ func named(n *gen.Type) error {
 	switch {
 	case n.PackageDir() == "gendurable_entity":
 		return errors.New("the extension of gendurable generates the file gendurable_entity.go, which this name also makes: give the type another name")
-	case n.Name == "Durable":
-		return errors.New("a transaction of the client has the method Durable, of gendurable's extension: give the type another name")
+	case slices.Contains([]string{"Durable", "Within", "InTx", "CommitBy"}, n.Name):
+		return fmt.Errorf("the client, or a transaction of it, has the method %s, of gendurable's extension: give the type another name", n.Name)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 	edged.Edges = []*gen.Edge{{Name: "instance"}}
 	require.ErrorContains(t, check(edged), "edge instance has")
 
-	for name, why := range map[string]string{"Gendurable_Entity": "the file gendurable_entity.go", "Durable": "the method Durable"} {
+	for name, why := range map[string]string{"Gendurable_Entity": "the file gendurable_entity.go", "Durable": "the method Durable", "Within": "the method Within", "InTx": "the method InTx", "CommitBy": "the method CommitBy"} {
 		require.ErrorContains(t, named(&gen.Type{Name: name}), why)
 		require.ErrorContains(t, named(&gen.Type{Name: name}), "give the type another name")
 	}

@@ -344,8 +344,9 @@ func TestAHostsEntClientOnEntpgx(t *testing.T) {
 		_, err = checkout.Wait(within(t), s.eng, id)
 		require.NoError(t, err)
 	}
-	require.NoError(t, placeWithin(t.Context(), s.pool, s.eng, "bob", 1))
-	placed, err := s.client(s.db("pgx")).Order.Query().Where(order.Customer("bob")).Only(t.Context())
+	client := s.client(s.db("pgx"))
+	require.NoError(t, placeWithin(t.Context(), client, s.pool, s.eng, "bob", 1))
+	placed, err := client.Order.Query().Where(order.Customer("bob")).Only(t.Context())
 	require.NoError(t, err)
 	s.reaches(*placed.InstanceID, fsm.StatusAwaitingSignal)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -116,6 +117,32 @@ var outers = map[string]func(t *testing.T, s *shop, wrap func(dialect.Driver) di
 			driver.Committed()
 			return err
 		}, func() error { return errors.Join(savepoint.Commit(t.Context()), tx.Rollback(t.Context())) }, true}
+	},
+	"Within, on entpgx": func(t *testing.T, s *shop, wrap func(dialect.Driver) dialect.Driver) outermost {
+		t.Helper()
+		native := must[pgx.Tx](t)(s.pool.Begin(t.Context()))
+		tx := must[*ent.Tx](t)(ent.NewClient(ent.Driver(wrap(entpgx.New(s.pool)))).Within(t.Context(), native))
+		return outermost{tx.Client(), tx.Commit, tx.Rollback, true}
+	},
+	"Within, on database/sql": func(t *testing.T, s *shop, wrap func(dialect.Driver) dialect.Driver) outermost {
+		t.Helper()
+		native := must[pgx.Tx](t)(s.pool.Begin(t.Context()))
+		tx := must[*ent.Tx](t)(ent.NewClient(ent.Driver(wrap(entsql.OpenDB(dialect.Postgres, s.db("pq"))))).Within(t.Context(), native))
+		return outermost{tx.Client(), tx.Commit, tx.Rollback, true}
+	},
+	"Within a savepoint, on entpgx": func(t *testing.T, s *shop, wrap func(dialect.Driver) dialect.Driver) outermost {
+		t.Helper()
+		native := must[pgx.Tx](t)(s.pool.Begin(t.Context()))
+		savepoint := must[pgx.Tx](t)(native.Begin(t.Context()))
+		tx := must[*ent.Tx](t)(ent.NewClient(ent.Driver(wrap(entpgx.New(s.pool)))).Within(t.Context(), savepoint))
+		return outermost{tx.Client(), func() error {
+			if err := tx.Commit(); !errors.Is(err, entpgx.ErrNotOutermost) {
+				return fmt.Errorf("the savepoint was committed: %w", err)
+			}
+			return tx.CommitBy(t.Context(), func(ctx context.Context) error {
+				return errors.Join(savepoint.Commit(ctx), native.Commit(ctx))
+			})
+		}, func() error { return errors.Join(savepoint.Commit(t.Context()), native.Rollback(t.Context())) }, true}
 	},
 	"database/sql, borrowed": func(t *testing.T, s *shop, wrap func(dialect.Driver) dialect.Driver) outermost {
 		t.Helper()
@@ -234,8 +261,8 @@ func TestACommitIsToldThroughWrappers(t *testing.T) {
 // step may delete its own entity, and nothing of it is told before its outcome counts.
 func TestAStepsOwnTransactionThroughWrappers(t *testing.T) {
 	t.Parallel()
-	clientsOf := map[string]func(tx pgx.Tx) *ent.Client{
-		"debug mode": func(tx pgx.Tx) *ent.Client {
+	clientsOf := map[string]func(s *shop, tx pgx.Tx) *ent.Client{
+		"debug mode": func(_ *shop, tx pgx.Tx) *ent.Client {
 			return ent.NewClient(ent.Driver(entpgx.Within(tx)), ent.Log(func(...any) {})).Debug()
 		},
 	}
@@ -243,7 +270,10 @@ func TestAStepsOwnTransactionThroughWrappers(t *testing.T) {
 		if by == "wary" {
 			continue // the engine does not know the step
 		}
-		clientsOf[by] = func(tx pgx.Tx) *ent.Client { return ent.NewClient(ent.Driver(wrap(entpgx.Within(tx)))) }
+		clientsOf[by] = func(_ *shop, tx pgx.Tx) *ent.Client { return ent.NewClient(ent.Driver(wrap(entpgx.Within(tx)))) }
+		clientsOf["Within, "+by] = func(s *shop, tx pgx.Tx) *ent.Client {
+			return must[*ent.Tx](t)(ent.NewClient(ent.Driver(wrap(entpgx.New(s.pool)))).Within(t.Context(), tx)).Client()
+		}
 	}
 	for by, inside := range clientsOf {
 		t.Run(by, func(t *testing.T) {
@@ -260,7 +290,7 @@ func TestAStepsOwnTransactionThroughWrappers(t *testing.T) {
 					return v.Done(v.State.Order), nil
 				}
 				return engine.InTx(func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error) {
-					eng, own := engine.FromContext(ctx), inside(tx)
+					eng, own := engine.FromContext(ctx), inside(s, tx)
 					for _, id := range []int64{1, 9} {
 						if err := own.Order.DeleteOneID(id).ExecWith(ctx, eng); err != nil {
 							return nil, err

@@ -35,6 +35,9 @@ type StepTx struct {
 	pgx.Tx
 	Instance int64 // whose step it is
 	queues   []string
+	arounds  []Around // whose first part has not run
+	leads    []*lead  // whose first part has run
+	released []*stepPoint
 }
 
 // Step returns the transaction itself.
@@ -43,21 +46,49 @@ func (t *StepTx) Step() *StepTx { return t }
 // Begin sets a savepoint that knows whose step it belongs to.
 func (t *StepTx) Begin(ctx context.Context) (pgx.Tx, error) { return savepoint(ctx, t.Tx, t) }
 
+// Outermost returns true: Commit fails by itself.
+func (t *StepTx) Outermost() bool { return true }
+
 // stepPoint is a savepoint in a step's own transaction. Its function ends it.
 type stepPoint struct {
 	pgx.Tx
-	step *StepTx
+	step     *StepTx
+	before   int // the functions around the commit when it was set
+	released bool
 }
 
 func (p *stepPoint) Step() *StepTx                             { return p.step }
 func (p *stepPoint) Begin(ctx context.Context) (pgx.Tx, error) { return savepoint(ctx, p.Tx, p.step) }
+
+// Commit releases the savepoint.
+func (p *stepPoint) Commit(ctx context.Context) error {
+	if p.released {
+		return pgx.ErrTxClosed
+	}
+	if err := p.Tx.Commit(ctx); err != nil {
+		return err
+	}
+	p.released = true
+	p.step.released = append(p.step.released, p)
+	return nil
+}
+
+// Rollback undoes what was written since the savepoint, and takes back the functions around the
+// commit that came since.
+func (p *stepPoint) Rollback(ctx context.Context) error {
+	if p.released {
+		return pgx.ErrTxClosed
+	}
+	p.step.arounds = p.step.arounds[:min(p.before, len(p.step.arounds))]
+	return p.Tx.Rollback(ctx)
+}
 
 func savepoint(ctx context.Context, within pgx.Tx, step *StepTx) (pgx.Tx, error) {
 	tx, err := within.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &stepPoint{Tx: tx, step: step}, nil
+	return &stepPoint{Tx: tx, step: step, before: len(step.arounds)}, nil
 }
 
 var errNotYours = errors.New("the engine ends a step's own transaction after its function has returned: return an error to undo it")
@@ -80,6 +111,9 @@ type Transacted struct {
 	Lost    bool  // the connection broke under the function
 	// Wait is how long the function was let wait for a lock.
 	Wait time.Duration
+	// Settle runs the second parts of the functions around the commit; see StepTx.Settle. It is nil if
+	// there are none.
+	Settle func(fate error) error
 }
 
 // Transact commits one outcome together with the writes of its function. It begins, checks the
@@ -133,6 +167,9 @@ func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *st
 	}
 	own := &StepTx{Tx: tx, Instance: c.ID}
 	t.Entry, err = decide(own)
+	if len(own.leads) > 0 {
+		t.Settle = own.Settle
+	}
 	t.Lost = conn.Conn().IsClosed()
 	if err == nil {
 		err = usable(conn)

@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"entgo.io/ent/dialect"
+	"github.com/jackc/pgx/v5"
 
 	durable "github.com/gendurable/gendurable/engine"
+	durableentpgx "github.com/gendurable/gendurable/entpgx"
+	durablefsm "github.com/gendurable/gendurable/fsm"
 )
 
 // durableTx names the engine's type for files that do not import it.
@@ -35,6 +38,89 @@ func (tx *Tx) tellAfterCommit(verbs *durable.Tx) {
 			return nil
 		})
 	})
+}
+
+// Within returns this client in a transaction of pgx, with its hooks, interceptors and log. Inside a
+// step's own transaction the engine commits, and the hooks of OnCommit run around its commit.
+// Otherwise Commit of the Tx commits, or CommitBy does if tx is a savepoint, or another wrapper of a
+// transaction: see engine.AroundCommit and entpgx.Adopt. It sends nothing.
+func (c *Client) Within(ctx context.Context, tx pgx.Tx) (*Tx, error) {
+	if durableTxOf(c.driver) != nil {
+		return nil, ErrTxStarted
+	}
+	adopted, err := durableentpgx.Adopt(ctx, c.driver, tx)
+	if err != nil {
+		return nil, fmt.Errorf("ent: %w", err)
+	}
+	own := &Tx{config: c.config, ctx: ctx}
+	own.config.driver = &txDriver{tx: adopted, drv: c.driver}
+	own.init()
+	durable.AroundCommit(tx, func(ctx context.Context, commit func(context.Context) error) error {
+		committed := false
+		err := own.CommitBy(ctx, func(ctx context.Context) error {
+			err := commit(ctx)
+			committed = err == nil
+			return err
+		})
+		if err == nil || committed {
+			return err
+		}
+		return errors.Join(err, own.durableUndone(ctx))
+	})
+	return own, nil
+}
+
+// InTx is engine.InTx with a transaction of this client: its hooks, interceptors and log apply, and
+// the hooks of OnCommit run around the engine's commit, those of OnRollback if f returns an error or
+// the engine does not commit. Commit and Rollback of the Tx return an error.
+func (c *Client) InTx(f func(ctx context.Context, tx *Tx) (durablefsm.Outcome, error)) durablefsm.Outcome {
+	if f == nil {
+		return durable.InTx(nil)
+	}
+	return durable.InTx(func(ctx context.Context, native pgx.Tx) (out durablefsm.Outcome, err error) {
+		tx, err := c.Within(ctx, native)
+		if err != nil {
+			return nil, err
+		}
+		decided := false
+		defer func() {
+			if !decided {
+				err = errors.Join(err, tx.durableUndone(ctx))
+			}
+		}()
+		if out, err = f(ctx, tx); err != nil {
+			return nil, err
+		}
+		decided = true
+		return out, nil
+	})
+}
+
+// CommitBy runs the hooks of OnCommit around commit, which commits the outermost transaction: where
+// Commit does not know that it would. An example is a Tx of Within in a savepoint.
+func (tx *Tx) CommitBy(ctx context.Context, commit func(context.Context) error) error {
+	driver := tx.config.driver.(*txDriver)
+	var fn Committer = CommitFunc(func(ctx context.Context, _ *Tx) error { return commit(ctx) })
+	driver.mu.Lock()
+	hooks := append([]CommitHook(nil), driver.onCommit...)
+	driver.mu.Unlock()
+	for i := len(hooks) - 1; i >= 0; i-- {
+		fn = hooks[i](fn)
+	}
+	return fn.Commit(ctx, tx)
+}
+
+// durableUndone runs the hooks of OnRollback around a rollback that is the engine's.
+func (tx *Tx) durableUndone(ctx context.Context) error {
+	driver := tx.config.driver.(*txDriver)
+	var fn Rollbacker = RollbackFunc(func(context.Context, *Tx) error { return nil })
+	driver.mu.Lock()
+	hooks := append([]RollbackHook(nil), driver.onRollback...)
+	driver.mu.Unlock()
+	for i := len(hooks) - 1; i >= 0; i-- {
+		fn = hooks[i](fn)
+	}
+	return fn.Rollback(ctx, tx)
 }
 
 // durableSavepoint calls f behind a savepoint, and rolls back to that unless f returns without an
