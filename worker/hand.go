@@ -174,7 +174,7 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 		Awaited: h.w.config.Env.Limits.AwaitedBytes}
 	p.Gated, p.Seats = h.w.gates.concern(queue)
 	p.Gated = p.Gated || h.w.gates.waits("") // Wake does not look at queues
-	busy := 0
+	busy, around := 0, lap{starts: map[string]string{}, wrapped: map[string]bool{}}
 	for n := 1; ; n++ {
 		sent := h.w.since()
 		claim := h.w.db.Claim
@@ -185,7 +185,9 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 		}
 		p.Lines = h.turns[queue]
 		got, err := claim(ctx, p)
+		over := false
 		if err == nil {
+			over = around.over(p.Lines, got.Turn)
 			h.turns[queue] = got.Turn
 		}
 		switch {
@@ -213,7 +215,7 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 				}
 			}
 			continue
-		case got.Moved == 0 && len(got.Refused) == 0 && (!goesOn(&got) || n > handTurns):
+		case got.Moved == 0 && len(got.Refused) == 0 && (!goesOn(&got, over) || n > handTurns):
 			if got.NextDue > 0 {
 				h.due[queue] = got.NextDue
 			}
@@ -233,8 +235,37 @@ func (h *Hand) notClaimed(queue string, err error) error {
 	return errors.Join(err, h.w.claims.releaseStrays(stray, queue))
 }
 
-// goesOn reports whether the next claim may find what this one has not looked at.
-func goesOn(c *store.Claimed) bool { return c.Cut || c.Turn.Blind }
+// goesOn reports whether the next claim may find what this one, and those before, have not looked
+// at. over: they have been around all lines.
+func goesOn(c *store.Claimed, over bool) bool { return c.Cut && !over || c.Turn.Blind }
+
+// lap follows claims through lines of more keys than one claim visits, until they have been around.
+// Beside blocked keys a claim is cut off as often as it is sent.
+type lap struct {
+	starts  map[string]string // by party: behind which key the first claim has begun
+	wrapped map[string]bool   // by party: claims have begun anew at its first key
+}
+
+// over reports whether the claims, the last of which went on at one turn and has left another, have
+// visited all keys of all lines.
+func (l *lap) over(before, after store.Turn) bool {
+	over := true
+	for party, g := range after.Gates {
+		from := before.Gates[party].After
+		start, begun := l.starts[party]
+		if !begun {
+			start, l.starts[party] = from, from
+		}
+		switch {
+		case g.After == from: // this claim was not cut off here
+			continue
+		case g.After < from:
+			l.wrapped[party] = true
+		}
+		over = over && l.wrapped[party] && g.After >= start
+	}
+	return over
+}
 
 // known returns the flights at steps that this worker knows, once they have the locks of their
 // partition keys. It sets the others aside. With an error, it gives all back.

@@ -94,6 +94,30 @@ func TestWhatAHandGivesBackIsAsItWas(t *testing.T) {
 	})
 }
 
+// Claims that are cut off go on until they have visited all keys, and no further.
+func TestAHandGoesOnceAround(t *testing.T) {
+	turn := func(afters ...string) store.Turn {
+		gates := map[string]store.GateTurn{}
+		for n, after := range afters {
+			gates[[]string{"a/", "b/"}[n]] = store.GateTurn{After: after}
+		}
+		return store.Turn{Gates: gates}
+	}
+	for name, turns := range map[string][]store.Turn{ // with the last one they have been around
+		"from the first key":          {turn(), turn("a/3"), turn("a/6"), turn("a/1")},
+		"from a key between":          {turn("a/4"), turn("a/7"), turn("a/2"), turn("a/5")},
+		"from a key, which it meets":  {turn("a/4"), turn("a/7"), turn("a/4")},
+		"beside a line that is short": {turn("a/4", "b/1"), turn("a/7", "b/1"), turn("a/2", "b/1"), turn("a/5", "b/1")},
+		"of two lines":                {turn(), turn("a/3", "b/5"), turn("a/1", "b/9"), turn("a/4", "b/2")},
+		"a short line only":           {turn("a/4"), turn("a/4")},
+	} {
+		around := lap{starts: map[string]string{}, wrapped: map[string]bool{}}
+		for n := range len(turns) - 1 {
+			require.Equal(t, n == len(turns)-2, around.over(turns[n], turns[n+1]), "%s, claim %d", name, n)
+		}
+	}
+}
+
 func TestAHandWaitsForAKey(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		r := s.db.insert(keyed("k"))

@@ -66,25 +66,26 @@ func play(t *testing.T, b *base, c Case) (violations []violation, story string, 
 	if err := b.clear(ctx); err != nil {
 		return nil, "", err
 	}
-	r := &rig{base: b, ctx: ctx, log: t.Output(), c: c, random: rand.New(rand.NewPCG(c.Seed, 1)), store: store.New(entpgx.New(b.pool), schema),
-		today: time.Now().UTC().Truncate(time.Microsecond), ran: map[fsm.ID][]string{}, begun: map[fsm.ID]bool{}, counts: map[string]int{}}
+	r := &rig{base: b, t: t, ctx: ctx, log: t.Output(), c: c, random: rand.New(rand.NewPCG(c.Seed, 1)), store: store.New(entpgx.New(b.pool), schema),
+		today: time.Now().UTC().Truncate(time.Microsecond), ran: map[fsm.ID][]string{}, begun: map[fsm.ID]bool{}, counts: map[string]int{},
+		running: map[fsm.ID]int{}}
 	for _, name := range c.Life {
 		if f := registry[name]; !slices.Contains(r.features, f) {
 			r.features = append(r.features, f)
 		}
 	}
-	if !slices.Contains([]string{"none", "bound", "month"}, c.Fault) {
+	if !slices.Contains([]string{"none", "bound", "month", "slow"}, c.Fault) {
 		r.fault = &struck{name: c.Fault, at: 1 + r.random.IntN(strikeWithin)}
 	}
 	if err := r.start(); err != nil {
-		return nil, "", err
+		return nil, "", errors.Join(err, r.stop(context.WithoutCancel(ctx)))
 	}
 	if err = r.play(); errors.Is(err, errTooMany) {
 		r.violate("it runs on and on", "%s", strings.TrimSpace(r.story[len(r.story)-1]))
 		err = nil
 	}
 	r.held.Wait()
-	if stopped := r.eng.Stop(context.WithoutCancel(ctx)); err == nil {
+	if stopped := r.stop(context.WithoutCancel(ctx)); err == nil {
 		err = stopped
 	}
 	return r.violations, r.text(), err
@@ -115,13 +116,17 @@ func (r *rig) play() error {
 	if err := r.operate(); err != nil {
 		return err
 	}
+	r.operated = true
 	if r.c.Fault == "month" {
 		if err := r.monthPasses(); err != nil {
 			return err
 		}
 	}
 	if !r.gone {
-		if err := r.repair(); err != nil || len(r.violations) > 0 {
+		if err := r.repair(); err != nil || r.violated() {
+			return err
+		}
+		if err := r.deploy(); err != nil { // so that no hook of an engine that works by itself is still to come
 			return err
 		}
 		for _, f := range r.features {
@@ -129,6 +134,13 @@ func (r *rig) play() error {
 				if err := f.check(r); err != nil {
 					return fmt.Errorf("check %s: %w", f.name, err)
 				}
+			}
+		}
+	}
+	for _, f := range r.features {
+		if f.end != nil {
+			if err := f.end(r); err != nil {
+				return fmt.Errorf("end %s: %w", f.name, err)
 			}
 		}
 	}
@@ -175,6 +187,9 @@ func (r *rig) over(above []link) bool {
 func (r *rig) monthPasses() error {
 	if r.gone {
 		return nil
+	}
+	if err := r.calm(); err != nil {
+		return err
 	}
 	i, ok, err := r.choose(true)
 	if err != nil || !ok {

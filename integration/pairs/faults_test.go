@@ -25,6 +25,7 @@ var faults = []string{
 	"held parent", // a stranger holds the parent of the step for longer, while others of its children end
 	"fail",        // a step fails until an operator mends it
 	"over",        // an operator cancels the root while a step runs
+	"slow",        // each statement of the engine, and its answer, is under way for some milliseconds
 	"bound",       // all limits are as tight as the features allow
 	"month",       // a month passes, while one instance is paused
 }
@@ -47,9 +48,7 @@ var (
 
 // strike runs a step, and lets the fault strike it.
 func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error) {
-	r.m.Lock()
-	r.begun[v.ID] = true
-	r.m.Unlock()
+	defer r.runs(v)()
 	if r.breaks != nil && r.breaks(v) {
 		return v.Fail(errBroken), nil
 	}
@@ -72,6 +71,11 @@ func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error)
 		outcome, err := f(ctx, v)
 		return outcome, errors.Join(err, r.loseClaim(ctx, v.ID))
 	case "drain":
+		if r.fleet != nil {
+			r.leaving <- engine.FromContext(ctx)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
 		if end := s.end.Load(); end != nil {
 			(*end)()
 			<-ctx.Done()
@@ -83,12 +87,12 @@ func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error)
 		s.broken.Store(&place)
 		return v.Fail(errBroken), nil
 	case "over":
-		if _, err := r.eng.Admin().Cancel(ctx, r.root); err != nil && !errors.Is(err, engine.ErrConflict) {
+		if _, err := engine.FromContext(ctx).Admin().Cancel(ctx, r.root); err != nil && !errors.Is(err, engine.ErrConflict) {
 			return nil, err
 		}
 	case "held":
 		id := v.ID
-		if v.Parent != 0 && r.random.IntN(2) == 0 {
+		if v.Parent != 0 && r.c.Seed%2 == 0 {
 			id = v.Parent
 		}
 		if err := r.hold(ctx, id, holdFor); err != nil {

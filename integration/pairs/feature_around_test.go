@@ -28,7 +28,7 @@ var _ = register(feature{
 			recorded[fsm.ID(id)] = slices.Sorted(slices.Values(kinds))
 			return nil
 		})
-		for id, ran := range r.ran {
+		for id, ran := range r.applied() {
 			ran = slices.DeleteFunc(slices.Sorted(slices.Values(ran)), func(kind string) bool { return kind == "fail" || kind == "retry" })
 			if !slices.Equal(ran, recorded[id]) {
 				r.violate("the history has other outcomes than were applied", "instance %d: applied %v, recorded %v", id, ran, recorded[id])

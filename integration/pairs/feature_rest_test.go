@@ -112,7 +112,7 @@ func (r *rig) strange(of state, name string) fsm.GraphNode {
 			out = f.spec(r, out, at)
 		}
 	}
-	return fsm.Node(name, out)
+	return fsm.Node(name, r.sided(out, at))
 }
 
 // A graph with a node of a machine that no worker knows, for which another one waits. It is skipped

@@ -40,6 +40,8 @@ type feature struct {
 	bound func(l *engine.Limits)
 	// check runs when every instance has ended, and before the GC has deleted any for good.
 	check func(r *rig) error
+	// end runs before the last month, and removes what the feature has put beside the population.
+	end func(r *rig) error
 }
 
 // stageWorth is what a feature without children adds to the result. So a result tells how many
@@ -148,7 +150,7 @@ func (r *rig) spec(s state) fsm.Spec {
 			out = f.spec(r, out, s)
 		}
 	}
-	return out
+	return r.sided(out, s)
 }
 
 // children returns the specs of n children, which take the rest of a life.

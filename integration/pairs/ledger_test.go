@@ -44,7 +44,7 @@ var cured = []struct {
 // Cases of faults that are cured pass.
 func TestCuredFaults(t *testing.T) {
 	t.Parallel()
-	b := newBase(t)
+	b := newBase(t, nil)
 	for _, k := range cured {
 		for _, text := range k.cases {
 			c, err := parse(text)
@@ -81,7 +81,7 @@ func TestKnownFaultsAreStillThere(t *testing.T) {
 	t.Parallel()
 	for _, k := range ledger {
 		t.Run(k.fault, func(t *testing.T) {
-			b := newBase(t)
+			b := newBase(t, nil)
 			for _, text := range k.cases[:tier.Pick(1, len(k.cases))] {
 				c, err := parse(text)
 				require.NoError(t, err)

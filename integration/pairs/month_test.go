@@ -140,7 +140,7 @@ func newMonth(t *testing.T, seed uint64, lives []string, change pgtest.Batches) 
 	require.NoError(t, err)
 	m := &month{t: t, clock: clock, lives: lives, roots: map[fsm.ID]string{}, due: map[fsm.ID]time.Time{}, mend: map[string]bool{}, ticks: map[fsm.Key]fsm.ID{}}
 	m.rig = &rig{base: &base{url: url, pool: pool}, ctx: t.Context(), log: t.Output(), random: rand.New(rand.NewPCG(seed, 2)),
-		store: store.New(entpgx.New(pool), schema), ran: map[fsm.ID][]string{}, begun: map[fsm.ID]bool{}, counts: map[string]int{}}
+		store: store.New(entpgx.New(pool), schema), ran: map[fsm.ID][]string{}, begun: map[fsm.ID]bool{}, counts: map[string]int{}, running: map[fsm.ID]int{}}
 	for _, name := range monthly {
 		m.features = append(m.features, registry[name])
 	}

@@ -36,14 +36,24 @@ const (
 
 // base is a database, on which cases run one after the other.
 type base struct {
-	url  string
-	pool *pgxpool.Pool
+	url   string
+	pool  *pgxpool.Pool
+	pools [2]*pgxpool.Pool // of the engines of a fleet
 }
 
-func newBase(t *testing.T) *base {
+// newBase migrates a database. change breaks statements of the engines on purpose; nil: none.
+func newBase(t *testing.T, change pgtest.Batches) *base {
 	t.Helper()
 	url := pgtest.Migrated(t)
-	b := &base{url: url, pool: pgtest.Pool(t, url, func(c *pgxpool.Config) { c.MaxConns = 6 })}
+	configure := func(c *pgxpool.Config) {
+		if c.MaxConns = 6; change != nil {
+			c.ConnConfig.Tracer = change
+		}
+	}
+	b := &base{url: url, pool: pgtest.Pool(t, url, configure)}
+	for n := range b.pools {
+		b.pools[n] = pgtest.Pool(t, url, configure)
+	}
 	if _, err := b.pool.Exec(t.Context(), `CREATE SCHEMA host; CREATE TABLE host.booked (instance bigint, visit bigint);
 		CREATE TABLE host.entities (name text PRIMARY KEY, instance bigint)`); err != nil {
 		t.Fatal(err)
@@ -68,6 +78,7 @@ func (v violation) String() string { return v.kind + ": " + v.detail }
 type rig struct {
 	*base
 
+	t        testing.TB
 	ctx      context.Context
 	log      io.Writer
 	c        Case
@@ -79,8 +90,12 @@ type rig struct {
 	hand  *worker.Hand
 	root  fsm.ID
 	gone  bool // the case has deleted its root
-	takes int  // steps that were begun
+	takes int  // steps that were begun; of a fleet: under m
 	today time.Time
+
+	fleet    []*engine.Engine    // engines that work by themselves, in place of hand
+	leaving  chan *engine.Engine // one of them whose process has to end
+	operated bool                // the verb is over
 
 	fault *struck // nil: none is to come
 	// For a population that lives for longer than a case: whether a step fails for now, and a function
@@ -89,7 +104,8 @@ type rig struct {
 	quiet  func() error
 	held   sync.WaitGroup // strangers that hold rows
 
-	m          sync.Mutex // what steps and hooks note
+	m          sync.Mutex     // what steps and hooks note
+	running    map[fsm.ID]int // steps that run now
 	violations []violation
 	ran        map[fsm.ID][]string // outcomes that were applied, by kind
 	begun      map[fsm.ID]bool     // a step of it was called
@@ -123,11 +139,11 @@ func (r *rig) bump(what string) int {
 	return r.counts[what]
 }
 
-// start makes an engine, which does nothing by itself.
-func (r *rig) start() error {
+// config is the Config of an engine on a pool.
+func (r *rig) config(pool *pgxpool.Pool) engine.Config {
 	c := engine.Config{PartitionLock: engine.LockLease, Lease: lease, Machines: []fsm.Definition{r.definition()},
 		Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelError})),
-		Driver: entpgx.New(r.pool).Around(r.around),
+		Driver: entpgx.New(pool).Around(r.around),
 		Hooks: []engine.Hooks{{
 			Step: func(_ context.Context, e engine.StepEvent) { r.note(e) },
 			Stale: func(context.Context, engine.StaleEvent) {
@@ -150,8 +166,26 @@ func (r *rig) start() error {
 			f.config(r, &c)
 		}
 	}
-	var err error
-	r.eng, r.hand, err = byhand.New(r.ctx, c, r.today)
+	return c
+}
+
+// start makes an engine, which does nothing by itself, or a fleet, which does.
+func (r *rig) start() (err error) {
+	if slices.Contains(r.c.Life, "fleet") {
+		return r.launchAll()
+	}
+	r.eng, r.hand, err = byhand.New(r.ctx, r.config(r.pool), r.today)
+	return err
+}
+
+// stop ends all engines of the case.
+func (r *rig) stop(ctx context.Context) (err error) {
+	if r.fleet == nil && r.eng != nil {
+		return r.eng.Stop(ctx)
+	}
+	for _, e := range r.fleet {
+		err = errors.Join(err, e.Stop(ctx))
+	}
 	return err
 }
 
@@ -207,7 +241,9 @@ func (r *rig) note(e engine.StepEvent) {
 
 // around loses the answer of a commit, if the fault says so.
 func (r *rig) around(ctx context.Context, stmts []entpgx.Stmt, send func(context.Context) error) error {
+	r.linger()
 	err := send(ctx)
+	r.linger()
 	if err == nil && r.fault.loses(stmts) {
 		return &entpgx.StmtError{Name: stmts[0].Name, Sent: true, Err: io.ErrUnexpectedEOF} // as of a connection that was cut
 	}
@@ -220,8 +256,11 @@ var errTooMany = errors.New("too many steps")
 // run runs what can run now, until nothing can or until so many steps have begun: then left is
 // false.
 func (r *rig) run(until int) (left bool, err error) {
-	if r.quiet != nil {
+	switch {
+	case r.quiet != nil:
 		return false, r.quiet()
+	case r.fleet != nil:
+		return r.await(until)
 	}
 	for more := true; more; {
 		more = false
@@ -335,8 +374,10 @@ func (r *rig) shift(since time.Time, most time.Duration) (by time.Duration, err 
 		if next != nil {
 			by = min(by, max(0, time.Duration(*next)*time.Microsecond))
 		}
-		if due := r.hand.NextDue(); due > 0 {
-			by = min(by, due)
+		if r.hand != nil {
+			if due := r.hand.NextDue(); due > 0 {
+				by = min(by, due)
+			}
 		}
 		for _, text := range shiftSQL {
 			if _, err := tx.Exec(r.ctx, text, by.Microseconds()); err != nil {

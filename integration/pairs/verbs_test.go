@@ -53,7 +53,7 @@ var verbs = []verb{
 		_, err := r.eng.Admin().Rewind(r.ctx, i.ID, "start", unit.Change(func(s *state) error {
 			*s = beginning(s.Path, s.Kind, s.Life)
 			return nil
-		}))
+		}), r.asSeen(i)...)
 		if err != nil || i.Status != fsm.StatusAwaitingChildren {
 			return err
 		}
@@ -114,6 +114,18 @@ var verbs = []verb{
 		if _, err := r.run(mostTakes); err != nil {
 			return err
 		}
+		if r.fleet != nil { // the step that it was at could still end
+			var err error
+			if i, err = r.eng.Get(r.ctx, i.ID); err != nil || i.Status.Terminal() {
+				return err
+			}
+			if err := r.serve(); err != nil {
+				return err
+			}
+			if _, err := r.run(mostTakes); err != nil {
+				return err
+			}
+		}
 		after, err := r.eng.Get(r.ctx, i.ID)
 		switch {
 		case err != nil:
@@ -142,7 +154,8 @@ var verbs = []verb{
 		r.gone = true
 		return r.month()
 	}},
-	{"gc", false, func(r *rig, _ fsm.RawInstance) error { return r.sweep() }},
+	{"gc", false, func(r *rig, _ fsm.RawInstance) error { return errors.Join(r.calm(), r.sweep()) }},
+	{"bounded", false, func(r *rig, i fsm.RawInstance) error { return r.boundedVerb(i) }},
 }
 
 func verbNames() (all []string) {
@@ -157,7 +170,7 @@ func (r *rig) cancelAndRun(id fsm.ID) error {
 	if _, err := r.eng.Admin().Cancel(r.ctx, id); err != nil {
 		return err
 	}
-	_, err := r.run(r.takes + r.random.IntN(verbWithin))
+	_, err := r.run(r.taken() + r.random.IntN(verbWithin))
 	return err
 }
 
@@ -165,6 +178,11 @@ func (r *rig) cancelAndRun(id fsm.ID) error {
 // does not apply, is right.
 func (r *rig) operate() error {
 	v := verbs[slices.IndexFunc(verbs, func(v verb) bool { return v.name == r.c.Verb })]
+	if r.c.Seed%3 == 0 {
+		if err := r.calm(); err != nil {
+			return err
+		}
+	}
 	target, ok, err := r.choose(v.live)
 	if err != nil || !ok {
 		return err
@@ -214,7 +232,7 @@ func (r *rig) repair() error {
 		switch {
 		case err != nil:
 			return err
-		case i.Status == fsm.StatusDone || len(r.violations) > 0:
+		case i.Status == fsm.StatusDone || r.violated():
 			return nil
 		case n == repairs && slices.Contains(r.c.Life, "stream"): // one that has failed cannot be restarted
 			return nil
@@ -245,11 +263,11 @@ func (r *rig) finish() error {
 			return err
 		}
 		var live int
-		if err := r.pool.QueryRow(r.ctx, `SELECT count(*) FROM gendurable.gen_durable WHERE finished_at IS NULL`).Scan(&live); err != nil {
+		if err := r.pool.QueryRow(r.ctx, `SELECT count(*) FROM gendurable.gen_durable g WHERE finished_at IS NULL AND NOT `+stuck).Scan(&live); err != nil {
 			return err
 		}
 		switch {
-		case live == 0:
+		case live == 0 || r.violated():
 			return nil
 		case n == most:
 			return r.unended()
@@ -281,7 +299,7 @@ func (r *rig) unended() error {
 		if err != nil {
 			return err
 		}
-		if i.Status.Terminal() {
+		if i.Status.Terminal() || i.Machine == bystander.Name() && i.Labels["opened"] == "" {
 			continue
 		}
 		causes, err := r.eng.Admin().Why(r.ctx, i.ID)
