@@ -29,7 +29,7 @@ func (r *rig) sided(s fsm.Spec, at state) fsm.Spec {
 	return s.Label("side", []string{"left", "right"}[h.Sum32()/2%2])
 }
 
-// boundses are bounds within which an operator may see and change something.
+// boundses are the bounds of operators.
 var boundses = []engine.Bounds{
 	{Labels: map[string]string{"side": "left"}},
 	{Labels: map[string]string{"side": "right"}},
@@ -41,7 +41,7 @@ var boundses = []engine.Bounds{
 	{Queues: []string{"default", aside}}, // all
 }
 
-// boundedVerbs are verbs on one instance. Those of the second kind are for one that has failed.
+// boundedVerbs are verbs on one instance: on one that has failed, if failed says so.
 var boundedVerbs = []struct {
 	name   string
 	failed bool
@@ -87,7 +87,7 @@ var boundedVerbs = []struct {
 	}},
 }
 
-// shownRow is what an operator may know of an instance, and change: row is all of that.
+// shownRow is an instance. Its row has everything that a verb may change.
 type shownRow struct {
 	id             fsm.ID
 	queue, machine string
@@ -96,8 +96,8 @@ type shownRow struct {
 	row            string
 }
 
-// rows reads all instances. What moves up in a line when another one leaves it is not part of
-// shownRow.row: it does so across bounds.
+// rows reads all instances. The row leaves out the place in lines: instances move up when another
+// one leaves the line, also across bounds.
 func (r *rig) rows() (all map[fsm.ID]shownRow, err error) {
 	rows, _ := r.pool.Query(r.ctx, `SELECT g.id, g.queue, g.fsm, coalesce(g.labels, '{}'), g.finished_at IS NULL,
 		((to_jsonb(g) - 'pick_lane' - 'gate' - 'run_gate' - 'updated_at') || jsonb_build_object('signals', (SELECT count(*) FROM gendurable.signals s WHERE s.target_id = g.id),
@@ -113,9 +113,9 @@ func (r *rig) rows() (all map[fsm.ID]shownRow, err error) {
 	return all, err
 }
 
-// boundedVerb does a verb within bounds to an instance within or outside. What lies outside is
-// neither shown nor changed, and a verb that is refused changes nothing. Engines of a fleet do not
-// work meanwhile.
+// boundedVerb does a verb within bounds to an instance within or outside. It must neither show nor
+// change any instance outside, and change nothing at all if it is refused. The engines of a fleet
+// do not work meanwhile.
 func (r *rig) boundedVerb(target fsm.RawInstance) error {
 	verb, bounds := boundedVerbs[r.random.IntN(len(boundedVerbs))], boundses[r.random.IntN(len(boundses))]
 	if r.random.IntN(3) > 0 {
@@ -216,7 +216,7 @@ func (r *rig) bounded(name string, do func(*rig, fsm.ID, engine.VerbOption) erro
 		switch now, ok := after[id]; {
 		case ok && now.row == one.row:
 		case !inside(one):
-			r.violate("a bounded verb changes what lies outside", "%s of %d changes %d: %s, then %s", name, target, id, one.row, now.row)
+			r.violate("a bounded verb changes a row outside", "%s of %d changes %d: %s, then %s", name, target, id, one.row, now.row)
 		case refused != nil:
 			r.violate("a verb that was refused changes something", "%s of %d (%v) changes %d", name, target, refused, id)
 		}
@@ -224,7 +224,7 @@ func (r *rig) bounded(name string, do func(*rig, fsm.ID, engine.VerbOption) erro
 	return nil
 }
 
-// shown finds out whether bounded reads show what lies inside, and nothing else.
+// shown finds out whether bounded reads show the instances inside, and no others.
 func (r *rig) shown(bounds engine.Bounds, all map[fsm.ID]shownRow, inside func(shownRow) bool) error {
 	var want []fsm.ID
 	live := 0

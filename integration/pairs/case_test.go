@@ -81,10 +81,10 @@ func play(t *testing.T, b *base, c Case) (violations []violation, story string, 
 		return nil, "", errors.Join(err, r.stop(context.WithoutCancel(ctx)))
 	}
 	if err = r.play(); errors.Is(err, errTooMany) {
-		r.violate("it runs on and on", "%s", strings.TrimSpace(r.story[len(r.story)-1]))
+		r.violate("it runs on and on", "%s", r.last())
 		err = nil
 	}
-	r.held.Wait()
+	r.unheld()
 	if stopped := r.stop(context.WithoutCancel(ctx)); err == nil {
 		err = stopped
 	}
@@ -116,7 +116,6 @@ func (r *rig) play() error {
 	if err := r.operate(); err != nil {
 		return err
 	}
-	r.operated = true
 	if r.c.Fault == "month" {
 		if err := r.monthPasses(); err != nil {
 			return err

@@ -12,13 +12,13 @@
 //
 // A case runs step by step, on an engine that is worked by hand, so its seed repeats it exactly.
 // Time passes by moving the times in the tables. With the feature "fleet" two engines work by
-// themselves instead. Then the seed chooses what happens, but not in which order. After the verb and the fault the case mends what
-// has failed, as an operator would, and then every instance has to be done with the one result that
-// its life has. Beside that:
+// themselves instead: the seed then chooses the events, but not their order. After the verb and the
+// fault the case mends what has failed, as an operator would, and then every instance has to be
+// done with the one result that its life has. Beside that:
 //
 //   - each feature has a separate check;
 //   - invariants_test.go asks the tables, after each phase, what must hold whatever has happened;
-//   - what engines of a fleet leave undone, though Why knows nothing that holds it back, is wrong;
+//   - engines of a fleet leave nothing undone, unless Why knows a cause that holds it back;
 //   - every sweep of the GC is compared with what it had to keep;
 //   - in the end a month passes, and nothing is left.
 //

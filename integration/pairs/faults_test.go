@@ -71,7 +71,7 @@ func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error)
 		outcome, err := f(ctx, v)
 		return outcome, errors.Join(err, r.loseClaim(ctx, v.ID))
 	case "drain":
-		if r.fleet != nil {
+		if r.leaving != nil {
 			r.leaving <- engine.FromContext(ctx)
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -132,6 +132,8 @@ func (r *rig) hold(ctx context.Context, id fsm.ID, long time.Duration) error {
 	if _, err = tx.Exec(ctx, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, int64(id)); err != nil {
 		return errors.Join(err, tx.Rollback(context.WithoutCancel(ctx)))
 	}
+	r.m.Lock()
+	defer r.m.Unlock()
 	r.held.Go(func() {
 		select {
 		case <-time.After(long):

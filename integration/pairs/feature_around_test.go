@@ -58,7 +58,7 @@ var _ = register(feature{
 	},
 	check: func(r *rig) error {
 		var old int
-		err := r.pool.QueryRow(r.ctx, `SELECT count(*) FROM gendurable.gen_durable WHERE status = 'done' AND (fsm_version = 1 OR state -> 'old' = 'true')`).Scan(&old)
+		err := r.pool.QueryRow(r.ctx, `SELECT count(*) FROM gendurable.gen_durable WHERE fsm = 'unit' AND status = 'done' AND (fsm_version = 1 OR state -> 'old' = 'true')`).Scan(&old)
 		if old > 0 {
 			r.violate("an instance is done unconverted", "%d", old)
 		}

@@ -36,12 +36,12 @@ func (r *rig) blockedKeys() int {
 	return 200
 }
 
-// elsewhere returns an engine as another process has it, such as the command line: no engine of the
-// case hears of what it does.
+// elsewhere returns an engine as of another process, such as the command line: no engine of the
+// case hears of its verbs.
 func (r *rig) elsewhere() (*engine.Engine, error) { return engine.New(r.config(r.pool)) }
 
 // Some hundred blocked keys beside the population, whose instances are in line at free keys between
-// them. None of what waits there begins, unless its key is opened: then it does.
+// them. None of the blocked instances begins, unless its key is opened: then it does.
 var _ = register(feature{
 	name:  "blocked",
 	steps: plain("blocked"),

@@ -86,7 +86,7 @@ func (r *rig) first(v *visit) (fsm.Outcome, error) {
 // rested finds children that go on though their parent has left them at a step, and is done. One
 // that an operator has retried has counted before, and runs for itself.
 func (r *rig) rested(step string) error {
-	r.held.Wait() // the sweep passes by what a stranger holds
+	r.unheld() // the sweep passes by what a stranger holds
 	if _, err := r.run(mostTakes); err != nil {
 		return err
 	}

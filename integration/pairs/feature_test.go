@@ -40,7 +40,8 @@ type feature struct {
 	bound func(l *engine.Limits)
 	// check runs when every instance has ended, and before the GC has deleted any for good.
 	check func(r *rig) error
-	// end runs before the last month, and removes what the feature has put beside the population.
+	// end runs before the last month, and removes the instances that the feature has put beside the
+	// population.
 	end func(r *rig) error
 }
 

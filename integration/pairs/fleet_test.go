@@ -22,19 +22,22 @@ import (
 // run.
 var _ = register(feature{name: "fleet", steps: plain("fleet")})
 
-// gives is for how long a fleet that does not go on is waited for, of the time in which the process
-// runs. Only a fault exhausts it: what is tried again is tried within seconds.
+// gives is how long the case waits for a fleet that does not go on, of the time in which the
+// process runs. Only a fault exhausts it: engines repeat a transaction within seconds.
 const gives = 20 * time.Second
 
 // launchAll starts a fleet.
 func (r *rig) launchAll() error {
-	r.leaving, r.fleet = make(chan *engine.Engine, 1), []*engine.Engine{}
-	for n := range r.pools {
+	if r.leaving == nil {
+		r.leaving = make(chan *engine.Engine, 1)
+	}
+	r.fleet = make([]*engine.Engine, len(r.pools)) // before steps run
+	for n := range r.fleet {
 		e, err := r.launch(n)
 		if err != nil {
 			return err
 		}
-		r.fleet = append(r.fleet, e)
+		r.fleet[n] = e
 	}
 	r.eng = r.fleet[0]
 	return nil
@@ -44,6 +47,7 @@ func (r *rig) launchAll() error {
 func (r *rig) launch(n int) (*engine.Engine, error) {
 	c := r.config(r.pools[n])
 	c.Heartbeat, c.NoGC = time.Second, true
+	c.DrainTimeout = 50 * time.Millisecond // the fault "drain" has a step that waits for the end of its context
 	queue := engine.Queue{PollMin: 10 * time.Millisecond, PollMax: 50 * time.Millisecond}
 	c.Queues = map[string]engine.Queue{"default": queue, aside: queue}
 	e, err := engine.New(c)
@@ -56,6 +60,9 @@ func (r *rig) launch(n int) (*engine.Engine, error) {
 // leave ends an engine of the fleet, once another one has started in its place.
 func (r *rig) leave(e *engine.Engine) error {
 	n := slices.Index(r.fleet, e)
+	if n < 0 { // it has stopped meanwhile
+		return nil
+	}
 	next, err := r.launch(n)
 	if err != nil {
 		return err
@@ -93,6 +100,13 @@ func (r *rig) taken() int {
 	return r.takes
 }
 
+// unheld waits until no other session holds a row.
+func (r *rig) unheld() {
+	r.m.Lock() // a step may be about to have one held
+	defer r.m.Unlock()
+	r.held.Wait()
+}
+
 // violated reports whether something is wrong.
 func (r *rig) violated() bool {
 	r.m.Lock()
@@ -112,15 +126,15 @@ func (r *rig) asSeen(i fsm.RawInstance) []engine.VerbOption {
 // alone reports whether no two steps of an instance may run at once. A step whose claim was taken
 // away may still run when the next one begins.
 func (r *rig) alone() bool {
-	return r.fleet != nil && slices.Contains([]string{"none", "pause", "migrate", "gc", "edit"}, r.c.Verb) &&
+	return slices.Contains([]string{"none", "pause", "migrate", "gc", "edit"}, r.c.Verb) &&
 		!slices.Contains([]string{"kill", "stop", "over"}, r.c.Fault)
 }
 
-// runs notes that a step begins, and returns what notes that it has ended.
+// runs notes that a step begins. The function that it returns notes that the step has ended.
 func (r *rig) runs(v *visit) (ended func()) {
 	r.m.Lock()
 	defer r.m.Unlock()
-	if r.begun[v.ID] = true; r.fleet == nil {
+	if r.begun[v.ID] = true; r.leaving == nil {
 		return func() {}
 	}
 	r.takes++
@@ -137,8 +151,8 @@ func (r *rig) runs(v *visit) (ended func()) {
 // stuck is the condition that the row g is there to be blocked.
 const stuck = `(g.fsm = 'bystander' AND NOT coalesce(g.labels ? 'opened', false))`
 
-// mustSQL lists what engines have to do now, and dueSQL the instances that may run now, unless
-// something holds them back.
+// mustSQL lists the work that engines have to do now, and dueSQL the instances that may run now,
+// unless something holds them back.
 const (
 	mustSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 		SELECT format('%s %s, %s', x.what, x.id, x.status) FROM c CROSS JOIN LATERAL (
@@ -160,8 +174,8 @@ var holding = []engine.CauseKind{
 	engine.CauseGate, engine.CauseGateRun, engine.CauseGateClosed, engine.CauseGateRate,
 }
 
-// await waits until nothing can run, or until so many steps have begun. Whether something holds an
-// instance back it asks Why, which knows nothing of the hints of claims. An instance that engines
+// await waits until nothing can run, or until so many steps have begun. It asks Why whether
+// something holds an instance back: Why does not use the hints of claims. An instance that engines
 // leave, though nothing holds it back, is a violation.
 func (r *rig) await(until int) (left bool, err error) {
 	type progress struct {
@@ -204,12 +218,12 @@ func (r *rig) await(until int) (left bool, err error) {
 	case left && until >= mostTakes:
 		return true, errTooMany
 	case !calm:
-		r.violate("engines leave what they have to do", "%s", busy)
+		r.violate("engines leave work undone", "%s", busy)
 	}
 	return left, nil
 }
 
-// due returns what engines have to do, and the instances that may run now.
+// due returns the work that engines have to do, and the instances that may run now.
 func (r *rig) due() (must string, due []fsm.ID, err error) {
 	rows, _ := r.pool.Query(r.ctx, mustSQL)
 	all, err := pgx.CollectRows(rows, pgx.RowTo[string])

@@ -93,9 +93,8 @@ type rig struct {
 	takes int  // steps that were begun; of a fleet: under m
 	today time.Time
 
-	fleet    []*engine.Engine    // engines that work by themselves, in place of hand
-	leaving  chan *engine.Engine // one of them whose process has to end
-	operated bool                // the verb is over
+	fleet   []*engine.Engine    // engines that work by themselves, in place of hand
+	leaving chan *engine.Engine // one of them whose process has to end; nil: the case has no fleet
 
 	fault *struck // nil: none is to come
 	// For a population that lives for longer than a case: whether a step fails for now, and a function
@@ -122,6 +121,13 @@ func (r *rig) violate(kind, format string, args ...any) {
 	if !slices.Contains(r.violations, v) {
 		r.violations = append(r.violations, v)
 	}
+}
+
+// last returns the last line of the story.
+func (r *rig) last() string {
+	r.m.Lock()
+	defer r.m.Unlock()
+	return strings.TrimSpace(r.story[len(r.story)-1])
 }
 
 // tell adds a line to the story of the case, which a failure prints.
@@ -184,7 +190,9 @@ func (r *rig) stop(ctx context.Context) (err error) {
 		return r.eng.Stop(ctx)
 	}
 	for _, e := range r.fleet {
-		err = errors.Join(err, e.Stop(ctx))
+		if e != nil { // it could not start
+			err = errors.Join(err, e.Stop(ctx))
+		}
 	}
 	return err
 }
@@ -229,7 +237,7 @@ func (r *rig) step(name string, f step) fsm.StepDef[state, int] {
 func (r *rig) note(e engine.StepEvent) {
 	r.m.Lock()
 	defer r.m.Unlock()
-	if e.Outcome != fsm.OutcomeNone {
+	if e.Outcome != fsm.OutcomeNone && e.Instance.Machine == unit.Name() {
 		r.ran[e.Instance.ID] = append(r.ran[e.Instance.ID], string(e.Outcome))
 	}
 	text := fmt.Sprintf("  %d %s visit %d attempt %d: %s", e.Instance.ID, e.Instance.Step, e.Instance.Visit, e.Instance.Attempt, e.Outcome)
