@@ -54,7 +54,7 @@ func (d *diary) around(name string) func(context.Context, func(context.Context) 
 
 var errAround = errors.New("the function around the commit refuses")
 
-// T220: the functions around a commit write before it, and learn after it whether it was made.
+// T222: the functions around a commit write before it, and learn after it whether it was made.
 func TestAroundCommit(t *testing.T) {
 	t.Parallel()
 	type visit = bookingVisit
