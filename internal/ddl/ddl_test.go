@@ -27,10 +27,10 @@ func TestCommittedSchemaIsFresh(t *testing.T) {
 // Drift does not compare functions.
 func TestFunctionsAreThoseOfTheBase(t *testing.T) {
 	t.Parallel()
-	files, err := fs.Glob(migrations.FS, "*_base.sql")
+	files, err := fs.Glob(migrations.FS(), "*_base.sql")
 	require.NoError(t, err)
 	require.Len(t, files, 1)
-	base, err := fs.ReadFile(migrations.FS, files[0])
+	base, err := fs.ReadFile(migrations.FS(), files[0])
 	require.NoError(t, err)
 	require.Contains(t, string(base), functions)
 }
