@@ -32,8 +32,8 @@ func (m *month) roll() {
 	})
 }
 
-// look asks the invariants of the pairs, and of time, while nothing can run. An engine may have begun
-// a sweep just now: the invariants of time hold as soon as it is over.
+// look asks the invariants of the pairs, and of time, while nothing can run. An engine may have
+// begun a sweep just now: the invariants of time hold as soon as it is over.
 func (m *month) look() {
 	m.collect.Lock()
 	defer m.collect.Unlock()
