@@ -43,8 +43,11 @@ var (
 	toRecord = slices.Concat(right("history", "INSERT"), right("recorded_machines", "SELECT", "INSERT", "DELETE"),
 		right("gen_durable_roll_history", "EXECUTE"))
 
+	// Postgres calls it where an instance is inserted, or its status changes.
+	toFingerprint = right("gen_durable_fingerprint", "EXECUTE")
+
 	toWrite = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT", "UPDATE"), right("signals", "SELECT", "INSERT"),
-		right("gen_durable_id_seq", "USAGE"))
+		right("gen_durable_id_seq", "USAGE"), toFingerprint)
 
 	// toTake is what an insert takes beside toWrite that takes kept messages, and toKeep what a
 	// message takes that is to be kept.
@@ -61,9 +64,10 @@ var (
 		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), right("edges", "SELECT", "INSERT", "DELETE"),
 		right("definitions", "SELECT", "INSERT", "UPDATE"), toRecord,
 		right("windows", "SELECT", "INSERT", "UPDATE", "DELETE"), right("kept_signals", "SELECT", "INSERT", "UPDATE", "DELETE"), toDeclareSchedules,
-		right("gen_durable_id_seq", "USAGE"), right("gen_durable_token", "USAGE"))
+		right("gen_durable_id_seq", "USAGE"), right("gen_durable_token", "USAGE"), toFingerprint)
 
-	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"), right("edges", "SELECT"), right("lost_claims", "INSERT"), right("history", "INSERT"))
+	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"), right("edges", "SELECT"), right("lost_claims", "INSERT"), right("history", "INSERT"),
+		toFingerprint)
 
 	toPauseQueues = slices.Concat(right("", "USAGE"), right("paused_queues", "SELECT", "INSERT", "DELETE"), right("history", "INSERT"))
 
@@ -71,7 +75,7 @@ var (
 		right("gate_keys", "SELECT", "INSERT", "UPDATE"), right("history", "INSERT"))
 
 	toOperateSchedules = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT"), right("gen_durable_id_seq", "USAGE"),
-		right("schedules", "SELECT", "UPDATE", "DELETE"), right("history", "INSERT"))
+		right("schedules", "SELECT", "UPDATE", "DELETE"), right("history", "INSERT"), toFingerprint)
 )
 
 // toRead returns the rights to read tables.
