@@ -25,9 +25,10 @@ CREATE TYPE "durable_status" AS ENUM ('runnable', 'executing', 'awaiting_signal'
 
 -- What a failed instance has in common with those that failed alike: machine, version, step, queue, kind, and the beginning of its error
 -- without what differs from instance to instance: quoted texts, addresses, numbers, and words with digits or of hexadecimal digits only.
--- An apostrophe within a word opens no quotation. Whoever may write the table needs to call it.
+-- An apostrophe within a word opens no quotation. Whoever may write the table needs to call it. A function with a setting is not resolved
+-- before its first call: sessions in which nothing fails do not load PL/pgSQL.
 CREATE OR REPLACE FUNCTION "gen_durable_fingerprint"(errors jsonb, failure text, queue text, fsm text, fsm_version integer)
-RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog AS $$
 BEGIN
   RETURN hashtextextended(
     left(regexp_replace(left(coalesce(errors->-1->>'error', ''), 500) COLLATE "C",

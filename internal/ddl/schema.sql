@@ -1,6 +1,6 @@
 -- Generated from package schema by make generate. DO NOT EDIT.
 CREATE OR REPLACE FUNCTION "gen_durable_fingerprint"(errors jsonb, failure text, queue text, fsm text, fsm_version integer)
-RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog AS $$
 BEGIN
   RETURN hashtextextended(
     left(regexp_replace(left(coalesce(errors->-1->>'error', ''), 500) COLLATE "C",
