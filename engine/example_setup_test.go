@@ -64,15 +64,6 @@ func (s shop) until(id fsm.ID, status fsm.Status) {
 	})
 }
 
-// ready returns once the engine has polled and beaten for the first time.
-func (s shop) ready() {
-	await(func() bool {
-		h, err := s.eng.Health(context.Background())
-		check(err)
-		return h.Ready
-	})
-}
-
 func await(holds func() bool) {
 	every := time.NewTicker(time.Millisecond)
 	defer every.Stop()

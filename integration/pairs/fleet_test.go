@@ -13,6 +13,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/steady"
 )
 
@@ -255,7 +256,7 @@ func (r *rig) heldBack(due []fsm.ID) (free string, err error) {
 // linger is how long a statement is under way to a slow server, and its answer back.
 func (r *rig) linger() {
 	if r.c.Fault == "slow" {
-		time.Sleep(time.Duration(rand.IntN(1500)) * time.Microsecond) //nolint:gosec // any number
+		pace.Sleep(r.ctx, time.Duration(rand.IntN(1500))*time.Microsecond) //nolint:gosec // any number
 	}
 }
 
