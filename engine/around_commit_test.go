@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -153,7 +152,7 @@ func TestAroundCommit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, logged := &diary{}, &lockedBuffer{}
+			d, logged := &diary{}, &journal{}
 			e, pool := books(t, func(ctx context.Context, tx pgx.Tx, v *visit) (fsm.Outcome, error) {
 				if err := book(ctx, tx, v, "x of the function"); err != nil {
 					return nil, err
@@ -171,23 +170,6 @@ func TestAroundCommit(t *testing.T) {
 			require.Equal(t, c.logs != "", strings.Contains(logged.String(), "a function around its commit failed"), logged.String())
 		})
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // A step that runs again after a conflict has its functions around the commit called again, and

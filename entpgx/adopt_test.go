@@ -18,24 +18,12 @@ import (
 // wrapped is a driver of a host, of which only ent's interface is to be seen. Its transactions may
 // get another context than the caller's.
 type wrapped struct {
-	unknownDriver
+	dialect.Driver
 	context func(context.Context) context.Context
 }
 
-type unknownDriver struct{ d dialect.Driver }
-
-func (u unknownDriver) Exec(ctx context.Context, query string, args, v any) error {
-	return u.d.Exec(ctx, query, args, v)
-}
-
-func (u unknownDriver) Query(ctx context.Context, query string, args, v any) error {
-	return u.d.Query(ctx, query, args, v)
-}
-func (u unknownDriver) Close() error    { return u.d.Close() }
-func (u unknownDriver) Dialect() string { return u.d.Dialect() }
-
 func (w wrapped) Tx(ctx context.Context) (dialect.Tx, error) {
-	tx, err := w.d.Tx(w.context(ctx))
+	tx, err := w.Driver.Tx(w.context(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -142,14 +130,14 @@ func TestAdoptKeepsWhatSurroundsTheDriver(t *testing.T) {
 		}{
 			"itself":                    {bare, true, false},
 			"debug":                     {debug(bare), true, true},
-			"wrapped":                   {wrapped{unknownDriver{bare}, same}, true, false},
-			"debug, wrapped":            {debug(wrapped{unknownDriver{bare}, same}), true, true},
-			"wrapped, debug":            {wrapped{unknownDriver{debug(bare)}, same}, true, true},
-			"with another context":      {wrapped{unknownDriver{bare}, other}, false, false},
-			"debug, another context":    {debug(wrapped{unknownDriver{bare}, other}), false, true},
+			"wrapped":                   {wrapped{bare, same}, true, false},
+			"debug, wrapped":            {debug(wrapped{bare, same}), true, true},
+			"wrapped, debug":            {wrapped{debug(bare), same}, true, true},
+			"with another context":      {wrapped{bare, other}, false, false},
+			"debug, another context":    {debug(wrapped{bare, other}), false, true},
 			"database/sql":              {entsql.OpenDB(dialect.Postgres, db), false, false},
 			"debug, database/sql":       {debug(entsql.OpenDB(dialect.Postgres, db)), false, true},
-			"wrapped, database/sql":     {wrapped{unknownDriver{entsql.OpenDB(dialect.Postgres, db)}, same}, false, false},
+			"wrapped, database/sql":     {wrapped{entsql.OpenDB(dialect.Postgres, db), same}, false, false},
 			"no driver":                 {nil, false, false},
 			"a driver in a transaction": {entpgx.Within(nil), false, false},
 		} {

@@ -16,17 +16,7 @@ import (
 )
 
 // unknown hides what it wraps, but for ent's interface.
-type unknown struct{ tx dialect.Tx }
-
-func (u unknown) Exec(ctx context.Context, query string, args, v any) error {
-	return u.tx.Exec(ctx, query, args, v)
-}
-
-func (u unknown) Query(ctx context.Context, query string, args, v any) error {
-	return u.tx.Query(ctx, query, args, v)
-}
-func (u unknown) Commit() error   { return u.tx.Commit() }
-func (u unknown) Rollback() error { return u.tx.Rollback() }
+type unknown struct{ dialect.Tx }
 
 // wary passes nothing on whose context has ended.
 type wary struct{ unknown }

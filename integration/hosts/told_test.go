@@ -22,34 +22,14 @@ import (
 
 // opaque wraps a driver and its transactions, as a host's tracing may: nothing but the methods of
 // ent's interfaces is to be seen.
-type opaque struct{ d dialect.Driver }
+type opaque struct{ dialect.Driver }
 
-type opaqueTx struct{ tx dialect.Tx }
-
-func (o opaque) Exec(ctx context.Context, query string, args, v any) error {
-	return o.d.Exec(ctx, query, args, v)
-}
-
-func (o opaque) Query(ctx context.Context, query string, args, v any) error {
-	return o.d.Query(ctx, query, args, v)
-}
-func (o opaque) Close() error    { return o.d.Close() }
-func (o opaque) Dialect() string { return o.d.Dialect() }
+type opaqueTx struct{ dialect.Tx }
 
 func (o opaque) Tx(ctx context.Context) (dialect.Tx, error) {
-	tx, err := o.d.Tx(ctx)
+	tx, err := o.Driver.Tx(ctx)
 	return opaqueTx{tx}, err
 }
-
-func (o opaqueTx) Exec(ctx context.Context, query string, args, v any) error {
-	return o.tx.Exec(ctx, query, args, v)
-}
-
-func (o opaqueTx) Query(ctx context.Context, query string, args, v any) error {
-	return o.tx.Query(ctx, query, args, v)
-}
-func (o opaqueTx) Commit() error   { return o.tx.Commit() }
-func (o opaqueTx) Rollback() error { return o.tx.Rollback() }
 
 // wary is opaque, and its transactions pass no query on whose context has ended.
 type wary struct{ opaque }
@@ -57,7 +37,7 @@ type wary struct{ opaque }
 type waryTx struct{ opaqueTx }
 
 func (w wary) Tx(ctx context.Context) (dialect.Tx, error) {
-	tx, err := w.d.Tx(ctx)
+	tx, err := w.Driver.Tx(ctx)
 	return waryTx{opaqueTx{tx}}, err
 }
 
