@@ -19,7 +19,7 @@ func graphs(_ context.Context, b *bench) (*trial, error) {
 	nodes := max(ours.Layers, b.count(10_000)/ours.Layers*ours.Layers)
 	small := max(ours.Layers, min(100, nodes/ours.Layers*ours.Layers))
 	roots := max(1, nodes/small)
-	fan := func(machine fsm.Machine[ours.Order, ours.Result], define func(func()) fsm.Definition, parents, each int) func(context.Context) (report.Sample, error) {
+	fan := func(machine *fsm.Machine[ours.Order, ours.Result], define func(func()) fsm.Definition, parents, each int) func(context.Context) (report.Sample, error) {
 		return func(ctx context.Context) (report.Sample, error) {
 			db, err := b.ours(ctx)
 			if err != nil {

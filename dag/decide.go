@@ -15,7 +15,7 @@ type Branch[A, B any] struct {
 	graph   any
 	name    string
 	options options
-	machine fsm.Machine[A, B]
+	machine *fsm.Machine[A, B]
 	labels  func(s fsm.Spec, labels map[string]string) fsm.Spec
 }
 

@@ -15,7 +15,7 @@ import (
 // [Graph.Return] makes machines of it. I is the type of its input, R the type of its result. It is
 // not safe for concurrent use.
 type Graph[I, R any] struct {
-	machine  fsm.Machine[I, R]
+	machine  *fsm.Machine[I, R]
 	nodes    []*node[I]
 	machines []fsm.Definition
 	faults   []error
@@ -38,7 +38,7 @@ type node[I any] struct {
 // New begins the declaration of a graph. The state of the machine is the input of the graph, and
 // its result the graph's result. Its nodes run in the queue of its instance, unless [With] says
 // otherwise.
-func New[I, R any](machine fsm.Machine[I, R]) *Graph[I, R] { return &Graph[I, R]{machine: machine} }
+func New[I, R any](machine *fsm.Machine[I, R]) *Graph[I, R] { return &Graph[I, R]{machine: machine} }
 
 // InheritLabels gives the labels of an instance of the graph to its nodes, to the pieces of [Each]
 // and [Some], and to the instances of [Call], so that all of it is found by them. [With] may add

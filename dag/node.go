@@ -135,7 +135,7 @@ func add[I, R, T any](g *Graph[I, R], name string, none bool, opts []Option, run
 
 // Call adds a node that inserts an instance of another machine with this state, and waits for its
 // end. The node has the result of that instance, and fails if it fails.
-func Call[I, R, S, T any](g *Graph[I, R], name string, state Value[S], of fsm.Machine[S, T], opts ...Option) Value[T] {
+func Call[I, R, S, T any](g *Graph[I, R], name string, state Value[S], of *fsm.Machine[S, T], opts ...Option) Value[T] {
 	o := collect(opts)
 	machine := declare[T](g, name)
 	define := machine.Define(
@@ -165,7 +165,7 @@ func Call[I, R, S, T any](g *Graph[I, R], name string, state Value[S], of fsm.Ma
 }
 
 // declare returns the machine of a node.
-func declare[T, I, R any](g *Graph[I, R], name string) fsm.Machine[I, T] {
+func declare[T, I, R any](g *Graph[I, R], name string) *fsm.Machine[I, T] {
 	return fsm.Declare[I, T](g.machine.Name()+"."+name, fsm.Version(g.machine.Version()), fsm.Queue(g.queue()))
 }
 
@@ -186,7 +186,7 @@ func (g *Graph[I, R]) labelled(s fsm.Spec, labels map[string]string) fsm.Spec {
 }
 
 // enter adds a node to the graph, and returns its value.
-func enter[I, R, T any](g *Graph[I, R], name string, o *options, machine fsm.Machine[I, T], define *fsm.Defined[I, T], args []Any) Value[T] {
+func enter[I, R, T any](g *Graph[I, R], name string, o *options, machine *fsm.Machine[I, T], define *fsm.Defined[I, T], args []Any) Value[T] {
 	field := fmt.Sprintf("nodes[%.80q]", name)
 	g.named(name)
 	if o.bad != nil {

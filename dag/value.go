@@ -58,7 +58,7 @@ type reader struct {
 }
 
 // resultOf returns how to read the result of a node, which has its own machine.
-func resultOf[I, T any](machine fsm.Machine[I, T], name string) func(*reader) (T, error) {
+func resultOf[I, T any](machine *fsm.Machine[I, T], name string) func(*reader) (T, error) {
 	return func(r *reader) (result T, err error) {
 		if !r.root {
 			return machine.Upstream(r.visit, name)

@@ -43,7 +43,7 @@ type neighbours struct {
 	eng           *engine.Engine // runs no steps: what changes, a request has changed
 	ours, theirs  map[string]fsm.ID
 	machines      []fsm.Definition
-	waiting, over fsm.Machine[string, string]
+	waiting, over *fsm.Machine[string, string]
 }
 
 // newNeighbours lets the instances of both run until they are parked or have ended, and stops the
@@ -54,7 +54,7 @@ func newNeighbours(t *testing.T) *neighbours {
 	n.waiting, n.over = fsm.Declare[string, string]("our", fsm.Queue("ours")), fsm.Declare[string, string]("their", fsm.Queue("theirs"))
 	our := func(state string) fsm.Spec { return n.waiting.New(state).Label("tenant", "ours") }
 	their := func(state string) fsm.Spec { return n.over.New(state).Label("tenant", "hidden-label") }
-	for _, m := range []fsm.Machine[string, string]{n.waiting, n.over} {
+	for _, m := range []*fsm.Machine[string, string]{n.waiting, n.over} {
 		n.machines = append(n.machines, m.Define(
 			fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
 				switch v.State {

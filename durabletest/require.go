@@ -50,7 +50,7 @@ func RequireStatus(t testing.TB, k *Kit, of fsm.Target, want fsm.Status) fsm.Raw
 }
 
 // RequireDone ends the test unless the instance is done, and returns its result.
-func RequireDone[S, R any](t testing.TB, k *Kit, m fsm.Machine[S, R], of fsm.Target) R {
+func RequireDone[S, R any](t testing.TB, k *Kit, m *fsm.Machine[S, R], of fsm.Target) R {
 	t.Helper()
 	at := RequireStatus(t, k, of, fsm.StatusDone)
 	typed, err := m.Get(t.Context(), k.Engine, at.ID)
@@ -103,7 +103,7 @@ func RequireParked(t testing.TB, k *Kit, of fsm.Target, names ...string) fsm.Raw
 // returns the first one. So a test checks what the code under test has enqueued. match gets the
 // instance as it is now, so call RequireInserted before the instance runs; a nil match accepts any.
 // From a [Tx], it also finds an instance before its commit.
-func RequireInserted[S, R any](t testing.TB, from Source, m fsm.Machine[S, R], match func(fsm.Instance[S, R]) bool) fsm.Instance[S, R] {
+func RequireInserted[S, R any](t testing.TB, from Source, m *fsm.Machine[S, R], match func(fsm.Instance[S, R]) bool) fsm.Instance[S, R] {
 	t.Helper()
 	all := read(t, from, m)
 	at := slices.IndexFunc(all, func(i fsm.Instance[S, R]) bool { return match == nil || match(i) })
@@ -115,7 +115,7 @@ func RequireInserted[S, R any](t testing.TB, from Source, m fsm.Machine[S, R], m
 
 // RequireNotInserted ends the test if there is an instance of the machine that match accepts; a nil
 // match accepts any.
-func RequireNotInserted[S, R any](t testing.TB, from Source, m fsm.Machine[S, R], match func(fsm.Instance[S, R]) bool) {
+func RequireNotInserted[S, R any](t testing.TB, from Source, m *fsm.Machine[S, R], match func(fsm.Instance[S, R]) bool) {
 	t.Helper()
 	all := slices.DeleteFunc(read(t, from, m), func(i fsm.Instance[S, R]) bool { return match != nil && !match(i) })
 	if len(all) > 0 {
@@ -123,7 +123,7 @@ func RequireNotInserted[S, R any](t testing.TB, from Source, m fsm.Machine[S, R]
 	}
 }
 
-func read[S, R any](t testing.TB, from Source, m fsm.Machine[S, R]) []fsm.Instance[S, R] {
+func read[S, R any](t testing.TB, from Source, m *fsm.Machine[S, R]) []fsm.Instance[S, R] {
 	t.Helper()
 	all, err := inserted(t.Context(), from, m)
 	if err != nil {

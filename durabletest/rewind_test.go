@@ -13,7 +13,7 @@ import (
 
 // crawling is the stream of the guide. What a page says decides how it ends; the others wait for a
 // word.
-func crawling(joins func(v *fsm.Visit[int, int]) bool) (fsm.Machine[int, int], []fsm.Definition) {
+func crawling(joins func(v *fsm.Visit[int, int]) bool) (*fsm.Machine[int, int], []fsm.Definition) {
 	site := fsm.Declare[int, int]("site")
 	page := fsm.Declare[string, int]("site.page")
 	collect := func(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) {

@@ -73,18 +73,18 @@ type Child struct {
 }
 
 // DoneChild returns a child that is done, with this state and result.
-func DoneChild[S, R any](m fsm.Machine[S, R], state S, result R) Child {
+func DoneChild[S, R any](m *fsm.Machine[S, R], state S, result R) Child {
 	return Child{machine: m.Name(), version: m.Version(), status: fsm.StatusDone, state: state, result: result}
 }
 
 // FailedChild returns a child that failed, with this state and last error.
-func FailedChild[S, R any](m fsm.Machine[S, R], state S, why fsm.Failure, text string) Child {
+func FailedChild[S, R any](m *fsm.Machine[S, R], state S, why fsm.Failure, text string) Child {
 	return Child{machine: m.Name(), version: m.Version(), status: fsm.StatusFailed, failure: why, text: text, state: state}
 }
 
 // LiveChild returns a child that has not ended, with this state: its parent's join did not wait for
 // it.
-func LiveChild[S, R any](m fsm.Machine[S, R], state S) Child {
+func LiveChild[S, R any](m *fsm.Machine[S, R], state S) Child {
 	return Child{machine: m.Name(), version: m.Version(), status: fsm.StatusRunnable, state: state}
 }
 

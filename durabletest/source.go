@@ -53,7 +53,7 @@ func (k *Kit) client() *ent.Client { return k.Engine.Ent() }
 func (k *Kit) kit() *Kit           { return k }
 
 // inserted returns the instances of a machine, oldest first.
-func inserted[S, R any](ctx context.Context, from Source, m fsm.Machine[S, R]) ([]fsm.Instance[S, R], error) {
+func inserted[S, R any](ctx context.Context, from Source, m *fsm.Machine[S, R]) ([]fsm.Instance[S, R], error) {
 	rows, err := from.client().Instance.Query().Where(instance.Machine(m.Name())).Order(instance.ByID()).All(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the instances of machine %q: %w", m.Name(), err)

@@ -184,30 +184,45 @@ func runsAlone(b *step.Batch) func(context.Context, *step.Claim) (*step.Commit, 
 // runBatch decodes the states, calls the step once for all that decode, and validates and encodes
 // the outcomes. It survives panics. If user code calls runtime.Goexit, it does not return.
 func runBatch[S, R any](ctx context.Context, m *step.Machine, call BatchFunc[S, R], members []step.Member) []step.Decided {
-	decided := make([]step.Decided, len(members))
 	visits := make([]*Visit[S, R], 0, len(members))
+	return runMembers(ctx, m, members, func(c *step.Claim) (*execution, error) {
+		v, err := newVisit[S, R](m, c)
+		if err == nil {
+			visits = append(visits, v)
+		}
+		return v.exec, err
+	}, func(ctx context.Context) ([]Outcome, error) {
+		return call(ctx, append([]*Visit[S, R]{}, visits...)) // the step may change the slice
+	})
+}
+
+// runMembers is runBatch without the types.
+func runMembers(ctx context.Context, m *step.Machine, members []step.Member,
+	visit func(*step.Claim) (*execution, error), call func(context.Context) ([]Outcome, error),
+) []step.Decided {
+	decided := make([]step.Decided, len(members))
+	visits := make([]*execution, 0, len(members))
 	of := make([]*step.Decided, 0, len(members)) // what is decided for each visit
 	for i, member := range members {
-		err := unpanicked(func() error {
-			v, err := newVisit[S, R](m, member.Claim)
+		decided[i].Err = unpanicked(func() error {
+			x, err := visit(member.Claim)
 			if err == nil {
-				v.exec.context(member.Context)
-				visits, of = append(visits, v), append(of, &decided[i])
+				x.context(member.Context)
+				visits, of = append(visits, x), append(of, &decided[i])
 			}
 			return err
 		})
-		decided[i].Err = err
 	}
 	if len(visits) == 0 {
 		return decided
 	}
 	outcomes, failed := callBatch(ctx, m, call, visits)
-	for i, v := range visits {
+	for i, x := range visits {
 		d := of[i]
 		switch {
 		case i < len(outcomes) && outcomes[i] != nil:
 			d.Err = unpanicked(func() (err error) {
-				d.Commit, err = outcomes[i].erase(v.exec.claim)
+				d.Commit, err = outcomes[i].erase(x.claim)
 				return indexed(err, i)
 			})
 		case failed != nil:
@@ -221,12 +236,12 @@ func runBatch[S, R any](ctx context.Context, m *step.Machine, call BatchFunc[S, 
 
 // callBatch calls the step, and returns its outcomes and the error that counts for visits without
 // one.
-func callBatch[S, R any](ctx context.Context, m *step.Machine, call BatchFunc[S, R], visits []*Visit[S, R]) (outcomes []Outcome, failed error) {
-	first := visits[0].exec
+func callBatch(ctx context.Context, m *step.Machine, call func(context.Context) ([]Outcome, error), visits []*execution) (outcomes []Outcome, failed error) {
+	first := visits[0]
 	ctx = context.WithValue(ctx, infoKey{}, &running{logger: first.env.Logger, batch: true,
 		claim: &step.Claim{Machine: m.Name, Version: m.Version, Step: first.claim.Step}})
 	failed = unpanicked(func() (err error) {
-		outcomes, err = call(ctx, append([]*Visit[S, R]{}, visits...)) // the step may change the slice
+		outcomes, err = call(ctx)
 		return err
 	})
 	if len(outcomes) > len(visits) {

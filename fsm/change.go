@@ -18,11 +18,10 @@ type Change struct {
 // Change returns a change by a function, which gets the state of one instance and changes it, or
 // returns an error and so changes nothing. An instance of another machine, or of a version whose
 // states this one does not read, is an error.
-func (m Machine[S, R]) Change(change func(state *S) error) Change {
-	return Change{func(env *step.Env, i RawInstance) (json.RawMessage, error) {
-		if err := m.changes(i); err != nil {
-			return nil, err
-		}
+//
+//go:noinline
+func (m *Machine[S, R]) Change(change func(state *S) error) Change {
+	return m.d.change(func(env *step.Env, i RawInstance) (any, error) {
 		state, err := decode[S](env.Codec, i.State, "state")
 		if err != nil {
 			return nil, fmt.Errorf("instance %d: %w", i.ID, err)
@@ -30,38 +29,41 @@ func (m Machine[S, R]) Change(change func(state *S) error) Change {
 		if change == nil {
 			return nil, errors.New("nil function")
 		}
-		if err := change(&state); err != nil {
-			return nil, err
-		}
-		return encodeState(env, state)
-	}}
+		err = change(&state)
+		return state, err
+	})
 }
 
 // SetState returns a change to this state, whatever the state was: also one that does not decode.
 // An instance of another machine, or of a version whose states this one does not read, is an error.
-func (m Machine[S, R]) SetState(state S) Change {
+//
+//go:noinline
+func (m *Machine[S, R]) SetState(state S) Change {
+	return m.d.change(func(*step.Env, RawInstance) (any, error) { return state, nil })
+}
+
+// change returns a change to the state that a function makes for an instance of this machine, whose
+// states this version reads.
+//
+//go:noinline
+func (d *declaration) change(state func(*step.Env, RawInstance) (any, error)) Change {
 	return Change{func(env *step.Env, i RawInstance) (json.RawMessage, error) {
-		if err := m.changes(i); err != nil {
+		if i.Machine != d.name {
+			return nil, fmt.Errorf("instance %d is of machine %.80q, not of %.80q", i.ID, i.Machine, d.name)
+		}
+		if err := d.readsState(i.ID, i.Version); err != nil {
 			return nil, err
 		}
-		return encodeState(env, state)
+		v, err := state(env, i)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := encode(env, v)
+		if err != nil {
+			return nil, fmt.Errorf("state: %w", err)
+		}
+		return raw, nil
 	}}
-}
-
-// changes returns an error unless the states of an instance are of S.
-func (m Machine[S, R]) changes(i RawInstance) error {
-	if i.Machine != m.d.name {
-		return fmt.Errorf("instance %d is of machine %.80q, not of %.80q", i.ID, i.Machine, m.d.name)
-	}
-	return m.d.readsState(i.ID, i.Version)
-}
-
-func encodeState[S any](env *step.Env, state S) (json.RawMessage, error) {
-	raw, err := encode(env, state)
-	if err != nil {
-		return nil, fmt.Errorf("state: %w", err)
-	}
-	return raw, nil
 }
 
 // ChangeJSON returns a change by a function that gets the state as the codec has encoded it, and

@@ -196,7 +196,11 @@ type Round struct {
 // count the portion, and Left counts the children that are yet to be shown, also where the step
 // reads them itself: see [ChildrenOutcome.Stream].
 func (v *Visit[S, R]) Round() Round {
-	c := v.execution().claim
+	return v.execution().round()
+}
+
+func (x *execution) round() Round {
+	c := x.claim
 	r := countRound(c.Children)
 	if c.Portion != nil {
 		r.Left = c.Portion.Left

@@ -214,15 +214,21 @@ func encode(env *step.Env, v any) (json.RawMessage, error) {
 // gets that error, and a visit whose state is zero. A handler's visit decodes the same state, so a
 // panic here would keep every handler from being called.
 func decode[T any](c Codec, raw json.RawMessage, field string) (v T, err error) {
+	err = decodeInto(c, raw, field, &v)
+	return v, err
+}
+
+// decodeInto is decode without its type. The compiler copies generic functions for each machine of
+// a host, so those of this package do little by themselves.
+func decodeInto(c Codec, raw json.RawMessage, field string, v any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			var zero T
-			v, err = zero, &DecodeError{Field: field, Err: &PanicError{Value: p, Stack: debug.Stack()}}
+			err = &PanicError{Value: p, Stack: debug.Stack()}
+		}
+		if err != nil {
+			reflect.ValueOf(v).Elem().SetZero() // drops the part that was decoded before the fault
+			err = &DecodeError{Field: field, Err: err}
 		}
 	}()
-	if err := c.Decode(raw, &v); err != nil {
-		var zero T // drops the part that was decoded before the fault
-		return zero, &DecodeError{Field: field, Err: err}
-	}
-	return v, nil
+	return c.Decode(raw, v)
 }

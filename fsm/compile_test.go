@@ -1,6 +1,7 @@
 package fsm_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
@@ -9,6 +10,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -73,16 +76,7 @@ func TestCompiles(t *testing.T) {
 // typeChecker checks a file as a separate package, against the compiled packages.
 func typeChecker(t *testing.T) func(code string) error {
 	t.Helper()
-	var failed strings.Builder
-	list := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}", ".")
-	list.Stderr = &failed
-	out, err := list.Output()
-	require.NoError(t, err, failed.String())
-	exports := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		path, file, _ := strings.Cut(strings.TrimSpace(line), "=")
-		exports[path] = file
-	}
+	exports := compiledPackages(t)
 	files := token.NewFileSet()
 	config := types.Config{Importer: importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
 	return func(code string) error {
@@ -93,4 +87,59 @@ func typeChecker(t *testing.T) func(code string) error {
 		_, err = config.Check("host", files, []*ast.File{file}, nil)
 		return err
 	}
+}
+
+// compiledPackages returns the files of this package and of all that it imports, by their paths.
+func compiledPackages(t *testing.T) map[string]string {
+	t.Helper()
+	var failed strings.Builder
+	list := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}", ".")
+	list.Stderr = &failed
+	out, err := list.Output()
+	require.NoError(t, err, failed.String())
+	files := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), "=")
+		files[path] = file
+	}
+	return files
+}
+
+// The compiler makes a copy of each method of Machine, Visit and Defined for the types of each
+// machine of a host: it spends half a second on one machine if these methods do by themselves what
+// needs no types. So generic functions leave that to others. Sizes are the same each time, and
+// times are not.
+func TestAMachineIsQuicklyCompiled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var packages strings.Builder
+	for path, file := range compiledPackages(t) {
+		if file != "" {
+			fmt.Fprintf(&packages, "packagefile %s=%s\n", path, file)
+		}
+	}
+	imports := filepath.Join(dir, "imports")
+	require.NoError(t, os.WriteFile(imports, []byte(packages.String()), 0o600))
+	size := func(machines int) int64 {
+		var host strings.Builder
+		host.WriteString("package host\nimport (\"context\"; \"github.com/gendurable/gendurable/fsm\")\n")
+		for i := range machines {
+			host.WriteString(strings.ReplaceAll(`
+				type S# struct { Name string; Count# int }
+				var M# = fsm.Declare[S#, int64]("m#")
+				var D# = M#.Define(fsm.Step("start", start#).To("end"), fsm.Step("end", end#))
+				func start#(_ context.Context, v *fsm.Visit[S#, int64]) (fsm.Outcome, error) { return v.Next("end", v.State), nil }
+				func end#(_ context.Context, v *fsm.Visit[S#, int64]) (fsm.Outcome, error) { return v.Done(1), nil }`, "#", strconv.Itoa(i)))
+		}
+		source, object := filepath.Join(dir, "host.go"), filepath.Join(dir, "host.a")
+		require.NoError(t, os.WriteFile(source, []byte(host.String()), 0o600))
+		out, err := exec.CommandContext(t.Context(), "go", "tool", "compile", "-p", "host", "-importcfg", imports, "-o", object, source).CombinedOutput() //nolint:gosec // of this test
+		require.NoError(t, err, string(out))
+		info, err := os.Stat(object)
+		require.NoError(t, err)
+		return info.Size()
+	}
+	each := (size(5) - size(1)) / 4
+	t.Logf("a machine compiles to %d bytes", each)
+	require.Less(t, each, int64(750_000))
 }

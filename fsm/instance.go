@@ -74,7 +74,7 @@ type ParkedReader interface {
 
 // typed decodes an instance for a version of its machine. m is that version's definition, which may
 // convert older states; nil: it is not known.
-func typed[S, R any](d *declaration, m *step.Machine, codec Codec, raw RawInstance) (Instance[S, R], error) {
+func typed[S, R any](d *declaration, m *step.Machine, codec Codec, raw *RawInstance) (Instance[S, R], error) {
 	i := Instance[S, R]{
 		ID: raw.ID, Machine: raw.Machine, Version: raw.Version, Step: raw.Step, Queue: raw.Queue, Priority: raw.Priority,
 		Status: raw.Status, Attempt: raw.Attempt, Crashes: raw.Crashes, Visit: raw.Visit, Failure: raw.Failure,
@@ -96,7 +96,7 @@ func typed[S, R any](d *declaration, m *step.Machine, codec Codec, raw RawInstan
 	return i, cmp.Or(err, unread)
 }
 
-func resultOf[R any](d *declaration, m *step.Machine, codec Codec, raw RawInstance) (result R, err error) {
+func resultOf[R any](d *declaration, m *step.Machine, codec Codec, raw *RawInstance) (result R, err error) {
 	switch raw.Status { //nolint:exhaustive // the others have no result
 	case StatusDone:
 		if err := d.readsResult(m, raw.ID, raw.Version); err != nil {
@@ -133,7 +133,7 @@ type Child[R any] struct {
 // since), a *[VersionError] if it is of a version that the reading machine does not read, and a
 // [DecodeError] if the result does not fit R.
 func (c Child[R]) Result() (R, error) {
-	return resultOf[R](c.as, c.with, c.codec, RawInstance{ID: c.ID, Machine: c.Machine, Version: c.Version, Status: c.Status, Result: c.raw.Result,
+	return resultOf[R](c.as, c.with, c.codec, &RawInstance{ID: c.ID, Machine: c.Machine, Version: c.Version, Status: c.Status, Result: c.raw.Result,
 		Failure: c.Failure, LastError: c.LastError})
 }
 
@@ -155,8 +155,7 @@ func (c Child[R]) DecodeState(v any) error {
 }
 
 // children returns the children that join, of one machine, or of all if d is nil.
-func children[R any](v AnyVisit, d *declaration) []Child[R] {
-	x := v.execution()
+func children[R any](x *execution, d *declaration) []Child[R] {
 	out := make([]Child[R], 0, len(x.claim.Children))
 	for i := range x.claim.Children {
 		if c := &x.claim.Children[i]; d.ofMachine(c) {
@@ -175,10 +174,18 @@ func childOf[R any](x *execution, c *step.Child, d *declaration) Child[R] {
 		Failure: Failure(c.Failure), LastError: c.LastError, raw: *c, codec: x.env.Codec}
 }
 
+// eachRawChild reads children of all machines. It is compiled once, not for each type of a visit.
+//
+//go:noinline
+func eachRawChild(ctx context.Context, x *execution) iter.Seq2[Child[json.RawMessage], error] {
+	return eachChild[json.RawMessage](ctx, x, nil)
+}
+
 // eachChild is children, read in pages if there is a database.
-func eachChild[R any](ctx context.Context, v AnyVisit, d *declaration) iter.Seq2[Child[R], error] {
+//
+//go:noinline
+func eachChild[R any](ctx context.Context, x *execution, d *declaration) iter.Seq2[Child[R], error] {
 	return func(yield func(Child[R], error) bool) {
-		x := v.execution()
 		given := x.claim.Children
 		next := func() (page []step.Child, err error) {
 			page, given = given, nil

@@ -58,8 +58,13 @@ func Deadline(d time.Duration) DeclareOption { return func(o *declaration) { o.d
 
 // Declare gives a machine its durable name. It never fails: engine.New and every insert report what
 // is wrong.
-func Declare[S, R any](name string, opts ...DeclareOption) Machine[S, R] {
-	d := declaration{name: name, queue: "default", initial: "start", version: 1, state: reflect.TypeFor[S](), result: reflect.TypeFor[R]()}
+func Declare[S, R any](name string, opts ...DeclareOption) *Machine[S, R] {
+	return &Machine[S, R]{declare(name, reflect.TypeFor[S](), reflect.TypeFor[R](), opts)}
+}
+
+//go:noinline
+func declare(name string, state, result reflect.Type, opts []DeclareOption) declaration {
+	d := declaration{name: name, queue: "default", initial: "start", version: 1, state: state, result: result}
 	for _, option := range opts {
 		if option == nil {
 			d.nilOption = true
@@ -67,7 +72,7 @@ func Declare[S, R any](name string, opts ...DeclareOption) Machine[S, R] {
 		}
 		option(&d)
 	}
-	return Machine[S, R]{d}
+	return d
 }
 
 func (d *declaration) fault(field string, err error) error {
@@ -110,36 +115,42 @@ func (d *declaration) typeFaults(c Codec) (faults []error) {
 }
 
 // Name returns the name as declared.
-func (m Machine[S, R]) Name() string { return m.d.name }
+func (m *Machine[S, R]) Name() string { return m.d.name }
 
 // Version returns the version as declared.
-func (m Machine[S, R]) Version() int { return m.d.version }
+func (m *Machine[S, R]) Version() int { return m.d.version }
 
 // New describes an instance to insert or to spawn. It begins at the initial step, with this state.
 // If the machine declares its keys ([KeyFromState], [KeyBy]), the spec has the key of this state.
-func (m Machine[S, R]) New(state S) Spec {
+func (m *Machine[S, R]) New(state S) Spec { return m.d.spec(state) }
+
+//go:noinline
+func (d *declaration) spec(state any) Spec {
 	s := Spec{
-		o: Options{Machine: m.d.name, Version: m.d.version, Step: m.d.initial, Queue: m.d.queue, Deadline: m.d.deadline,
-			Retain: m.d.retain, Scope: m.d.scope},
+		o:        Options{Machine: d.name, Version: d.version, Step: d.initial, Queue: d.queue, Deadline: d.deadline, Retain: d.retain, Scope: d.scope},
 		state:    state,
-		declared: errors.Join(m.d.faults()...),
-		of:       m.d.state,
+		declared: errors.Join(d.faults()...),
+		of:       d.state,
 	}
-	if m.d.key != nil && s.declared == nil {
-		s = s.keyed(m.d.key)
+	if d.key != nil && s.declared == nil {
+		s = s.keyed(d.key)
 	}
 	return s
 }
 
 // Define gives the machine its steps; the initial step must be among them.
-func (m Machine[S, R]) Define(steps ...StepDef[S, R]) *Defined[S, R] {
+//
+//go:noinline
+func (m *Machine[S, R]) Define(steps ...StepDef[S, R]) *Defined[S, R] {
 	return &Defined[S, R]{plan: plan{declared: m.d}, steps: slices.Clone(steps)}
 }
 
 // Job defines the machine by one function, which runs until it succeeds. It is retried by
 // RetryPolicy{} unless [Defined.Retry] or [Defined.OnError] replace that. The machine's only step
 // is the initial one. The function gets its attempt and its idempotency key by [InfoFrom].
-func (m Machine[S, R]) Job(f func(ctx context.Context, args S) (R, error)) *Defined[S, R] {
+//
+//go:noinline
+func (m *Machine[S, R]) Job(f func(ctx context.Context, args S) (R, error)) *Defined[S, R] {
 	d := &Defined[S, R]{plan: plan{declared: m.d, job: true}}
 	if f == nil {
 		d.steps = []StepDef[S, R]{{stepPlan: stepPlan{name: m.d.initial}}}
@@ -158,12 +169,9 @@ func (m Machine[S, R]) Job(f func(ctx context.Context, args S) (R, error)) *Defi
 // Wait blocks until the instance is terminal and returns its result. It returns a *[FailedError] if
 // the instance failed, a *[MachineError] if it belongs to another machine, and a *[VersionError] if
 // it is of another version whose results this one does not read.
-func (m Machine[S, R]) Wait(ctx context.Context, from Reader, of Target) (result R, err error) {
-	raw, err := from.Wait(ctx, of)
+func (m *Machine[S, R]) Wait(ctx context.Context, from Reader, of Target) (result R, err error) {
+	raw, err := m.d.owned(from.Wait(ctx, of))
 	if err != nil {
-		return result, err
-	}
-	if err := m.owns(raw); err != nil {
 		return result, err
 	}
 	return resultOf[R](&m.d, definition(from, &m.d), from.Codec(), raw)
@@ -171,12 +179,9 @@ func (m Machine[S, R]) Wait(ctx context.Context, from Reader, of Target) (result
 
 // WaitParked blocks until the instance is parked at a visit after past, or terminal, and returns it
 // as Get does: see the engine's method of that name.
-func (m Machine[S, R]) WaitParked(ctx context.Context, from ParkedReader, of Target, past int64) (i Instance[S, R], err error) {
-	raw, err := from.WaitParked(ctx, of, past)
+func (m *Machine[S, R]) WaitParked(ctx context.Context, from ParkedReader, of Target, past int64) (i Instance[S, R], err error) {
+	raw, err := m.d.owned(from.WaitParked(ctx, of, past))
 	if err != nil {
-		return i, err
-	}
-	if err := m.owns(raw); err != nil {
 		return i, err
 	}
 	return typed[S, R](&m.d, definition(from, &m.d), from.Codec(), raw)
@@ -186,44 +191,42 @@ func (m Machine[S, R]) WaitParked(ctx context.Context, from ParkedReader, of Tar
 // a [DecodeError] if the state or the result does not fit, and a *[VersionError] if the instance is
 // of a version that this machine does not read. With the latter two it also returns the rest of the
 // instance.
-func (m Machine[S, R]) Get(ctx context.Context, from Reader, of Target) (i Instance[S, R], err error) {
-	raw, err := from.Get(ctx, of)
+func (m *Machine[S, R]) Get(ctx context.Context, from Reader, of Target) (i Instance[S, R], err error) {
+	raw, err := m.d.owned(from.Get(ctx, of))
 	if err != nil {
-		return i, err
-	}
-	if err := m.owns(raw); err != nil {
 		return i, err
 	}
 	return typed[S, R](&m.d, definition(from, &m.d), from.Codec(), raw)
 }
 
-func (m Machine[S, R]) owns(i RawInstance) error {
-	if i.Machine != m.d.name {
-		return &MachineError{ID: i.ID, Want: m.d.name, Got: i.Machine}
+// owned refuses an instance of another machine.
+func (d *declaration) owned(i RawInstance, err error) (*RawInstance, error) {
+	if err == nil && i.Machine != d.name {
+		err = &MachineError{ID: i.ID, Want: d.name, Got: i.Machine}
 	}
-	return nil
+	return &i, err
 }
 
 // Children returns the children of this machine, of any version, in the round that joins at this
 // visit, in spawn order. The Result of one of another version is a *[VersionError], unless this
 // version reads it.
-func (m Machine[S, R]) Children(v AnyVisit) []Child[R] { return children[R](v, &m.d) }
+func (m *Machine[S, R]) Children(v AnyVisit) []Child[R] { return children[R](v.execution(), &m.d) }
 
 // EachChild reads, of the children that join at this visit, this machine's, in spawn order, in
 // pages of about 1 MiB: for rounds of any size, in a step with [StepDef.ChildrenOnDemand]. An
 // error ends it.
-func (m Machine[S, R]) EachChild(ctx context.Context, v AnyVisit) iter.Seq2[Child[R], error] {
-	return eachChild[R](ctx, v, &m.d)
+func (m *Machine[S, R]) EachChild(ctx context.Context, v AnyVisit) iter.Seq2[Child[R], error] {
+	return eachChild[R](ctx, v.execution(), &m.d)
 }
 
 // DecodeState decodes the state of a row that was read by other means, and that is of this version:
 // the caller has to look. It returns a [DecodeError] if the state does not fit S.
-func (m Machine[S, R]) DecodeState(c Codec, raw json.RawMessage) (S, error) {
+func (m *Machine[S, R]) DecodeState(c Codec, raw json.RawMessage) (S, error) {
 	return decode[S](c, raw, "state")
 }
 
 // DecodeResult decodes the result of a row that was read by other means, and that is of this
 // version: the caller has to look. It returns a [DecodeError] if the result does not fit R.
-func (m Machine[S, R]) DecodeResult(c Codec, raw json.RawMessage) (R, error) {
+func (m *Machine[S, R]) DecodeResult(c Codec, raw json.RawMessage) (R, error) {
 	return decode[R](c, raw, "result")
 }

@@ -33,7 +33,7 @@ type Migration struct {
 // With an instance go its visit, its attempts, its idempotency keys, its inbox, what it awaits and
 // its children: the step at which it goes on must handle the signals that the old version awaited.
 // Ended instances stay with their version.
-func Migrate[S1, R1, S2, R2 any](from Machine[S1, R1], to Machine[S2, R2], convert func(S1) (S2, error), steps StepNames) Migration {
+func Migrate[S1, R1, S2, R2 any](from *Machine[S1, R1], to *Machine[S2, R2], convert func(S1) (S2, error), steps StepNames) Migration {
 	m := &step.Migration{Machine: to.d.name, From: from.d.version, To: to.d.version, Steps: maps.Clone(steps),
 		SameResult: reflect.TypeFor[R1]() == reflect.TypeFor[R2]()}
 	switch {
@@ -66,6 +66,8 @@ func Migrate[S1, R1, S2, R2 any](from Machine[S1, R1], to Machine[S2, R2], conve
 // long as each step at which they may stand is named. Migrations form chains: one to version 2 and
 // one from 2 to 3 bring version 1 to version 3. engine.New refuses two ways from one version, and
 // steps that this definition does not have.
+//
+//go:noinline
 func (d *Defined[S, R]) From(migrations ...Migration) *Defined[S, R] {
 	d.from = append(slices.Clone(d.from), migrations...)
 	return d

@@ -88,7 +88,12 @@ func (n GraphNode) wait(needs step.Need, names []string) GraphNode {
 // [OutcomeError], which names the cycle's path. The edges may be ten times as many as the nodes may
 // be.
 func (v *Visit[S, R]) ScheduleGraph(to string, state S, nodes ...GraphNode) *ChildrenOutcome {
-	j := &ChildrenOutcome{exec: v.execution(), to: to, state: state, nodes: slices.Clone(nodes), children: make([]Spec, len(nodes))}
+	return v.execution().graph(to, state, nodes)
+}
+
+//go:noinline
+func (x *execution) graph(to string, state any, nodes []GraphNode) *ChildrenOutcome {
+	j := &ChildrenOutcome{exec: x, to: to, state: state, nodes: slices.Clone(nodes), children: make([]Spec, len(nodes))}
 	for i := range nodes {
 		j.children[i] = nodes[i].spec
 	}
@@ -206,16 +211,16 @@ func quorums(g *step.Graph, nodes []GraphNode, what string) error {
 // false if this node has not waited for it. Only a node's first step has its upstream; pass on in
 // the state what later steps need. [Machine.Upstream] returns the result typed.
 func (v *Visit[S, R]) Upstream(node string) (Child[json.RawMessage], bool) {
-	return upstream[json.RawMessage](v, node, nil)
+	return upstream[json.RawMessage](v.execution(), node, nil)
 }
 
 // Upstream returns the result of a node of this machine that this node has waited for. It returns
 // an [OutcomeError] if it has not waited for one of this name, a *[FailedError] if that one failed,
 // a *[MachineError] if it is of another machine, and what [Child.Result] returns else.
-func (m Machine[S, R]) Upstream(v AnyVisit, node string) (result R, err error) {
-	c, ok := upstream[R](v, node, &m.d)
+func (m *Machine[S, R]) Upstream(v AnyVisit, node string) (result R, err error) {
+	c, ok := upstream[R](v.execution(), node, &m.d)
 	if !ok {
-		return result, outcomeFault("upstream", fmt.Errorf("this node has not waited for a node %.80q", node))
+		return result, notUpstream(node)
 	}
 	if !m.d.ofMachine(&c.raw) {
 		return result, &MachineError{ID: c.ID, Want: m.d.name, Got: c.Machine}
@@ -223,10 +228,14 @@ func (m Machine[S, R]) Upstream(v AnyVisit, node string) (result R, err error) {
 	return c.Result()
 }
 
+func notUpstream(node string) error {
+	return outcomeFault("upstream", fmt.Errorf("this node has not waited for a node %.80q", node))
+}
+
 // Upstreams returns the nodes of this machine that this node has waited for, in the order in which
 // they were inserted. So a node finds what others have added for it to wait for, whose names it
 // does not know.
-func (m Machine[S, R]) Upstreams(v AnyVisit) (all []Child[R]) {
+func (m *Machine[S, R]) Upstreams(v AnyVisit) (all []Child[R]) {
 	x := v.execution()
 	for i := range x.claim.Upstream {
 		if u := &x.claim.Upstream[i].Child; m.d.ofMachine(u) {
@@ -236,8 +245,7 @@ func (m Machine[S, R]) Upstreams(v AnyVisit) (all []Child[R]) {
 	return all
 }
 
-func upstream[R any](v AnyVisit, node string, d *declaration) (c Child[R], ok bool) {
-	x := v.execution()
+func upstream[R any](x *execution, node string, d *declaration) (c Child[R], ok bool) {
 	for i := range x.claim.Upstream {
 		if u := &x.claim.Upstream[i].Child; u.Node == node {
 			return childOf[R](x, u, d), true

@@ -11,7 +11,7 @@ import (
 // Add adds nodes to the graph of which this instance is a node, in the commit that ends it: they
 // are there exactly if that commit is. See [NextOutcome.Add].
 func (e *EndOutcome[S]) Add(nodes ...GraphNode) *EndOutcome[S] {
-	e.added = append(slices.Clip(e.added), nodes...)
+	e.end.added = append(slices.Clip(e.end.added), nodes...)
 	return e
 }
 

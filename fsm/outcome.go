@@ -89,24 +89,23 @@ func (v *Visit[S, R]) AgainWith(state S, after time.Duration) Outcome {
 // with [FailureExhausted], on a [Permanent] error with [FailureError]. A nil err is an
 // [OutcomeError].
 func (v *Visit[S, R]) RetryBy(p RetryPolicy, err error) Outcome {
-	o := &policing{exec: v.execution(), policy: p, err: err}
-	if v != nil {
-		o.state = v.State
+	if v == nil {
+		return (&Visit[S, R]{}).RetryBy(p, err)
 	}
-	return o
+	return &policing{exec: v.execution(), policy: p, err: err, state: v.State}
 }
 
 // Done ends the instance with its result. It consumes the signals of [Visit.Awaited], and deletes
 // whatever else is in the inbox, unless the outcome or the machine says that such signals keep the
 // instance from its end: see [EndOutcome.Unless] and [Defined.Unless].
 func (v *Visit[S, R]) Done(result R) *EndOutcome[S] {
-	return &EndOutcome[S]{exec: v.execution(), result: result}
+	return &EndOutcome[S]{end{exec: v.execution(), result: result}}
 }
 
 // Fail ends the instance as failed ([FailureDecided]). The text of the reason becomes the
 // instance's last_error, at most 8 KiB of it. A nil reason is an [OutcomeError].
 func (v *Visit[S, R]) Fail(reason error) *EndOutcome[S] {
-	return &EndOutcome[S]{exec: v.execution(), reason: reason, failed: true}
+	return &EndOutcome[S]{end{exec: v.execution(), reason: reason, failed: true}}
 }
 
 // NextOutcome is the outcome of [Visit.Next].

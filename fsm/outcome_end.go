@@ -7,7 +7,9 @@ import (
 )
 
 // EndOutcome is the outcome of [Visit.Done] and [Visit.Fail].
-type EndOutcome[S any] struct {
+type EndOutcome[S any] struct{ end end }
+
+type end struct {
 	exec    *execution
 	failed  bool
 	result  any
@@ -17,7 +19,7 @@ type EndOutcome[S any] struct {
 	signals []AnySignal
 	discard bool
 	with    bool
-	state   S
+	state   any
 	added   []GraphNode
 }
 
@@ -30,20 +32,20 @@ type EndOutcome[S any] struct {
 // the To of the running one: the way is seldom taken, and a forgotten arrow would show weeks
 // later.
 func (e *EndOutcome[S]) Unless(to string, signals ...AnySignal) *EndOutcome[S] {
-	e.unless, e.to, e.signals = true, to, signals
+	e.end.unless, e.end.to, e.end.signals = true, to, signals
 	return e
 }
 
 // Discard ends the instance whatever waits in its inbox, also where the machine says otherwise by
 // [Defined.Unless]: a Done then deletes those signals. It excludes Unless.
 func (e *EndOutcome[S]) Discard() *EndOutcome[S] {
-	e.discard = true
+	e.end.discard = true
 	return e
 }
 
 // With sets the state with which an instance goes on that does not end: see Unless.
 func (e *EndOutcome[S]) With(state S) *EndOutcome[S] {
-	e.with, e.state = true, state
+	e.end.with, e.end.state = true, state
 	return e
 }
 
@@ -51,6 +53,10 @@ func (e *EndOutcome[S]) erase(of *step.Claim) (*step.Commit, error) {
 	if e == nil {
 		return nil, errNilOutcome()
 	}
+	return e.end.erase(of)
+}
+
+func (e *end) erase(of *step.Claim) (*step.Commit, error) {
 	if err := e.exec.owns(of); err != nil {
 		return nil, err
 	}
@@ -81,7 +87,7 @@ func (e *EndOutcome[S]) erase(of *step.Claim) (*step.Commit, error) {
 	return c, nil
 }
 
-func (e *EndOutcome[S]) alternative(of *step.Claim) (*step.Unless, error) {
+func (e *end) alternative(of *step.Claim) (*step.Unless, error) {
 	var out step.Unless
 	switch whole := e.exec.machine.Unless; {
 	case e.unless && e.discard:

@@ -22,7 +22,10 @@ const MaxProgressBytes = 8 << 10
 // Transient faults of Postgres are repeated until ctx ends. Without a database, as in unit tests,
 // it only checks the value.
 func (v *Visit[S, R]) Publish(ctx context.Context, progress any) error {
-	x := v.execution()
+	return v.execution().publish(ctx, progress)
+}
+
+func (x *execution) publish(ctx context.Context, progress any) error {
 	err := step.CheckType(x.env.Codec, reflect.TypeOf(progress))
 	var text json.RawMessage
 	if err == nil {

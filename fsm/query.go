@@ -96,8 +96,8 @@ func (e *QueryError) Unwrap() error { return e.Err }
 // not fit, or is one of a version that this one does not read, it returns a [DecodeError] or a
 // *[VersionError] for each of them, joined, and the whole page with its cursor: only the fields
 // that did not decode are zero.
-func (m Machine[S, R]) List(ctx context.Context, from Lister, q Query) (page Page[S, R], err error) {
-	if q, err = m.only(q); err != nil {
+func (m *Machine[S, R]) List(ctx context.Context, from Lister, q Query) (page Page[S, R], err error) {
+	if q, err = m.d.only(q); err != nil {
 		return page, err
 	}
 	raw, err := from.List(ctx, q)
@@ -107,8 +107,8 @@ func (m Machine[S, R]) List(ctx context.Context, from Lister, q Query) (page Pag
 	page.Next, page.SearchedTo = raw.Next, raw.SearchedTo
 	var wrong []error
 	known := definition(from, &m.d)
-	for _, r := range raw.Instances {
-		i, err := typed[S, R](&m.d, known, from.Codec(), r)
+	for j := range raw.Instances {
+		i, err := typed[S, R](&m.d, known, from.Codec(), &raw.Instances[j])
 		page.Instances = append(page.Instances, i)
 		if err != nil {
 			wrong = append(wrong, err)
@@ -121,9 +121,11 @@ func (m Machine[S, R]) List(ctx context.Context, from Lister, q Query) (page Pag
 // instance whose state or result does not fit, or is of a version that this one does not read,
 // comes with a [DecodeError] or a *[VersionError] and the rest of its fields, and the next instance
 // follows. Any other error comes with the zero Instance and ends the sequence.
-func (m Machine[S, R]) All(ctx context.Context, from Lister, q Query) iter.Seq2[Instance[S, R], error] {
+//
+//go:noinline
+func (m *Machine[S, R]) All(ctx context.Context, from Lister, q Query) iter.Seq2[Instance[S, R], error] {
 	return func(yield func(Instance[S, R], error) bool) {
-		q, err := m.only(q)
+		q, err := m.d.only(q)
 		if err != nil {
 			yield(Instance[S, R]{}, err)
 			return
@@ -132,7 +134,7 @@ func (m Machine[S, R]) All(ctx context.Context, from Lister, q Query) iter.Seq2[
 		for raw, err := range from.All(ctx, q) {
 			var i Instance[S, R]
 			if err == nil {
-				i, err = typed[S, R](&m.d, known, from.Codec(), raw)
+				i, err = typed[S, R](&m.d, known, from.Codec(), &raw)
 			}
 			if !yield(i, err) {
 				return
@@ -142,13 +144,13 @@ func (m Machine[S, R]) All(ctx context.Context, from Lister, q Query) iter.Seq2[
 }
 
 // only restricts q to this machine.
-func (m Machine[S, R]) only(q Query) (Query, error) {
-	if q.Machine != "" && q.Machine != m.d.name {
-		return q, &QueryError{"Machine", fmt.Errorf("%.80q, but the list is of machine %.80q", q.Machine, m.d.name)}
+func (d *declaration) only(q Query) (Query, error) {
+	if q.Machine != "" && q.Machine != d.name {
+		return q, &QueryError{"Machine", fmt.Errorf("%.80q, but the list is of machine %.80q", q.Machine, d.name)}
 	}
 	if q.Outline {
 		return q, &QueryError{"Outline", errors.New("a typed list has states and results; use the list of the engine")}
 	}
-	q.Machine = m.d.name
+	q.Machine = d.name
 	return q, nil
 }

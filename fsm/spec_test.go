@@ -113,7 +113,7 @@ func TestSpecFaults(t *testing.T) {
 		says  string
 	}{
 		"zero":                 {fsm.Spec{}, "machine", "empty"},
-		"undeclared":           {fsm.Machine[int, int]{}.New(1), "machine", "empty"},
+		"undeclared":           {(&fsm.Machine[int, int]{}).New(1), "machine", "empty"},
 		"bad deadline":         {fsm.Declare[int, int]("m", fsm.Deadline(-1)).New(1), "machine", "deadline"},
 		"bad declaration":      {fsm.Declare[int, int]("m", fsm.Version(-1)).New(1), "machine", "version"},
 		"queue":                {good.Queue(""), "queue", "empty"},
@@ -233,7 +233,7 @@ func TestKeyFromState(t *testing.T) {
 	// The key is durable: another text would make every key new.
 	require.Equal(t, fsm.Key("sha256:13ab37869f2f7d823c1267ccbba88b170363510ad3c22d947109f77b5bc6f406"), cartMachine.New(cart{ID: 42, Items: map[string]int{"a": 1}}).KeyFromState().Options().Key)
 
-	same := func(m fsm.Machine[cart, string]) fsm.Key { return m.New(cart{ID: 42}).KeyFromState().Options().Key }
+	same := func(m *fsm.Machine[cart, string]) fsm.Key { return m.New(cart{ID: 42}).KeyFromState().Options().Key }
 	require.Equal(t, same(cartMachine), same(fsm.Declare[cart, string]("cart", fsm.Version(2))), "of every version")
 	require.NotEqual(t, same(cartMachine), same(fsm.Declare[cart, string]("cart2")))
 	got, err := hidden.Spec(cartMachine.New(cart{ID: 42}).KeyFromState(), &step.Env{Codec: foreign{raw: `"cipher"`}})

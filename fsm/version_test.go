@@ -36,37 +36,37 @@ func TestTypedReadsKeepVersionsApart(t *testing.T) {
 	t.Parallel()
 	raw := fsm.RawInstance{ID: 7, Machine: "checkout", Version: 1, Status: fsm.StatusDone, Step: "end",
 		State: json.RawMessage(`{"Cents": 5}`), Result: json.RawMessage(`{"Paid": 5}`)}
-	reads := map[string]func(m fsm.Machine[money, money], raw fsm.RawInstance) (field string, state, result money, err error){
-		"get": func(m fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
+	reads := map[string]func(m *fsm.Machine[money, money], raw fsm.RawInstance) (field string, state, result money, err error){
+		"get": func(m *fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
 			i, err := m.Get(t.Context(), stored{i: raw}, raw.ID)
 			require.Equal(t, raw.Step, i.Step, "the rest is there")
 			return "state", i.State, i.Result, err
 		},
-		"wait": func(m fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
+		"wait": func(m *fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
 			r, err := m.Wait(t.Context(), stored{i: raw}, raw.ID)
 			return "result", money{}, r, err
 		},
-		"list": func(m fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
+		"list": func(m *fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
 			page, err := m.List(t.Context(), shelf{stored{i: raw}}, fsm.Query{})
 			require.Len(t, page.Instances, 1)
 			return "state", page.Instances[0].State, page.Instances[0].Result, err
 		},
-		"all": func(m fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
+		"all": func(m *fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
 			for i, err := range m.All(t.Context(), shelf{stored{i: raw}}, fsm.Query{}) {
 				return "state", i.State, i.Result, err
 			}
 			return "", money{}, money{}, nil
 		},
-		"child's result": func(m fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
+		"child's result": func(m *fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
 			r, err := m.Children(joining(t, raw))[0].Result()
 			return "result", money{}, r, err
 		},
-		"child's state": func(m fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
+		"child's state": func(m *fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
 			var state money
 			err := m.Children(joining(t, raw))[0].DecodeState(&state)
 			return "state", state, money{}, err
 		},
-		"each child": func(m fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
+		"each child": func(m *fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
 			for c, err := range m.EachChild(t.Context(), joining(t, raw)) {
 				require.NoError(t, err)
 				r, err := c.Result()

@@ -45,28 +45,40 @@ func newVisit[S, R any](m *step.Machine, c *step.Claim) (*Visit[S, R], error) {
 		exec  execution
 		claim step.Claim
 	}{claim: *c}
-	x, v := &own.exec, &own.visit
-	x.claim, x.env, x.machine = &own.claim, envOf(c.Env), m
+	v := &own.visit
+	v.exec = &own.exec
+	if err := v.exec.begin(m, &own.claim, &v.Info, &v.State); err != nil {
+		v.exec.zero = v.State
+		return v, err
+	}
+	return v, nil
+}
+
+// begin makes the execution one of a claim, and decodes the state.
+func (x *execution) begin(m *step.Machine, c *step.Claim, info *Info, state any) error {
+	x.claim, x.env, x.machine = c, envOf(c.Env), m
 	x.running = running{claim: x.claim, logger: x.env.Logger}
-	v.Info, v.exec = infoOf(c), x
+	*info = infoOf(c)
 	raw := c.State
 	if x.env.Codec != (JSON{}) {
 		raw = bytes.Clone(raw) // a codec may return parts of raw; the handler must not see a step's changes to them
 	}
-	var err error
-	if v.State, err = decode[S](x.env.Codec, raw, "state"); err != nil {
-		x.unreadable, x.zero = true, v.State
-	}
-	return v, err
+	err := decodeInto(x.env.Codec, raw, "state", state)
+	x.unreadable = err != nil
+	return err
 }
 
 // execution never returns nil. A visit that a test made by hand can make outcomes; only their erase
 // fails.
 func (v *Visit[S, R]) execution() *execution {
 	if v == nil || v.exec == nil {
-		return &execution{claim: &step.Claim{}, env: envOf(nil), machine: &step.Machine{}}
+		return noExecution()
 	}
 	return v.exec
+}
+
+func noExecution() *execution {
+	return &execution{claim: &step.Claim{}, env: envOf(nil), machine: &step.Machine{}}
 }
 
 // context returns the context of the step.
@@ -124,11 +136,12 @@ func (v *Visit[S, R]) TimedOut() bool { return v.execution().claim.TimedOut }
 // Awaited: signals of other names, and those that arrived since the claim. For an inbox over
 // Limits.AwaitedBytes it returns an ErrTooLarge: see EachSignal. Without a database, as in unit
 // tests, it returns the same as Awaited.
-func (v *Visit[S, R]) Inbox(ctx context.Context) ([]Received, error) {
-	x := v.execution()
+func (v *Visit[S, R]) Inbox(ctx context.Context) ([]Received, error) { return v.execution().inbox(ctx) }
+
+func (x *execution) inbox(ctx context.Context) ([]Received, error) {
 	size, most := 0, x.env.Limits.AwaitedBytes
 	var all []Received
-	for r, err := range v.EachSignal(ctx) {
+	for r, err := range x.eachSignal(ctx) {
 		if err != nil {
 			return nil, err
 		}
@@ -147,8 +160,13 @@ const signalBytes = 100
 // EachSignal reads the inbox as Inbox does, in pages of about 1 MiB, so that it may be of any size.
 // An error ends it. Each page is as of when it is read.
 func (v *Visit[S, R]) EachSignal(ctx context.Context) iter.Seq2[Received, error] {
+	return v.execution().eachSignal(ctx)
+}
+
+//go:noinline
+func (x *execution) eachSignal(ctx context.Context) iter.Seq2[Received, error] {
 	return func(yield func(Received, error) bool) {
-		c := v.execution().claim
+		c := x.claim
 		page, more, after := c.Awaited, false, int64(0)
 		for first := true; first || more; first = false {
 			if c.Inbox != nil {
@@ -172,13 +190,13 @@ func (v *Visit[S, R]) EachSignal(ctx context.Context) iter.Seq2[Received, error]
 // other visit, and none in a step that reads them itself ([StepDef.ChildrenOnDemand]).
 // [Machine.Children] returns them typed.
 func (v *Visit[S, R]) Children() []Child[json.RawMessage] {
-	return children[json.RawMessage](v, nil)
+	return children[json.RawMessage](v.execution(), nil)
 }
 
 // EachChild reads the children of the round that joins at this visit, in spawn order, in pages of
 // about 1 MiB, so that a round may be of any size. An error ends it. [Machine.EachChild] is typed.
 func (v *Visit[S, R]) EachChild(ctx context.Context) iter.Seq2[Child[json.RawMessage], error] {
-	return eachChild[json.RawMessage](ctx, v, nil)
+	return eachRawChild(ctx, v.execution())
 }
 
 // Dropped is a child that was not inserted, since its correlation key was occupied.
@@ -190,8 +208,10 @@ type Dropped struct {
 
 // Dropped returns the children that were not inserted of the round that joins at this visit, in the
 // order of ScheduleChildren.
-func (v *Visit[S, R]) Dropped() []Dropped {
-	c := v.execution().claim
+func (v *Visit[S, R]) Dropped() []Dropped { return v.execution().dropped() }
+
+func (x *execution) dropped() []Dropped {
+	c := x.claim
 	out := make([]Dropped, len(c.Dropped))
 	for i, d := range c.Dropped {
 		out[i] = Dropped{Index: d.Index, Key: Key(d.Key), Occupant: ID(d.Occupant)}

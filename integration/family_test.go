@@ -35,7 +35,7 @@ func seen(v *fsm.Visit[int, report]) report {
 }
 
 // parent schedules the children that a test gives it and reports their ends.
-func parent(children func(v *fsm.Visit[int, report]) []fsm.Spec) (fsm.Machine[int, report], *fsm.Defined[int, report]) {
+func parent(children func(v *fsm.Visit[int, report]) []fsm.Spec) (*fsm.Machine[int, report], *fsm.Defined[int, report]) {
 	m := fsm.Declare[int, report]("parent")
 	return m, m.Define(
 		fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, report]) (fsm.Outcome, error) {

@@ -191,7 +191,7 @@ func TestMoreSignalsThanFitIntoAVisit(t *testing.T) {
 		}))
 	c.Limits.AwaitedBytes = 64 << 10
 	eng := start(t, c)
-	for _, m := range []fsm.Machine[state, state]{consuming, collecting} {
+	for _, m := range []*fsm.Machine[state, state]{consuming, collecting} {
 		_, err := eng.Admin().PauseQueue(t.Context(), "default")
 		require.NoError(t, err)
 		id := insert(t, eng, m.New(state{}))

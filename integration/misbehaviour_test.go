@@ -90,7 +90,7 @@ func cycle() any {
 }
 
 // unruly is a machine that has all misbehaviours as steps.
-func unruly() (fsm.Machine[any, any], *fsm.Defined[any, any]) {
+func unruly() (*fsm.Machine[any, any], *fsm.Defined[any, any]) {
 	m := fsm.Declare[any, any]("unruly")
 	steps := []fsm.StepDef[any, any]{fsm.Step("start", func(_ context.Context, v *anyVisit) (fsm.Outcome, error) {
 		return v.Done("well"), nil

@@ -24,7 +24,7 @@ func bounded(connections int32) func(*pgxpool.Config) {
 
 // everything is a machine that uses the database in every way that a step can: keys, children, its
 // inbox, the engine's own verbs.
-func everything() (fsm.Machine[int, int], []fsm.Definition) {
+func everything() (*fsm.Machine[int, int], []fsm.Definition) {
 	type visit = fsm.Visit[int, int]
 	m := fsm.Declare[int, int]("everything")
 	leaf := fsm.Declare[int, int]("leaf")

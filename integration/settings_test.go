@@ -20,7 +20,7 @@ import (
 )
 
 // runEverything makes an engine do everything that it can, and requires that nothing goes wrong.
-func runEverything(t *testing.T, c engine.Config, m fsm.Machine[int, int], during func()) {
+func runEverything(t *testing.T, c engine.Config, m *fsm.Machine[int, int], during func()) {
 	t.Helper()
 	log := newJournal(t)
 	c.Logger = log.logger()

@@ -114,7 +114,7 @@ func ended(t *testing.T, eng *engine.Engine, id fsm.ID) fsm.RawInstance {
 }
 
 // result waits for the result of an instance.
-func result[S, R any](t *testing.T, eng *engine.Engine, m fsm.Machine[S, R], id fsm.ID) R {
+func result[S, R any](t *testing.T, eng *engine.Engine, m *fsm.Machine[S, R], id fsm.ID) R {
 	t.Helper()
 	ctx, cancel := steady.Context(t)
 	defer cancel()

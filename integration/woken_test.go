@@ -25,7 +25,7 @@ var (
 
 // waits is a machine that adds up what it is sent, until it is over. The step that a signal
 // wakes calls ran.
-func waits(m fsm.Machine[tally, int], ran func()) fsm.Definition {
+func waits(m *fsm.Machine[tally, int], ran func()) fsm.Definition {
 	type visit = fsm.Visit[tally, int]
 	return m.Define(
 		fsm.Step("park", func(_ context.Context, v *visit) (fsm.Outcome, error) {

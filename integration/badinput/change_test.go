@@ -213,7 +213,7 @@ func tooLarge(json.RawMessage) (json.RawMessage, error) {
 func TestBadMigrations(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.URL(t))
-	v := func(n int) fsm.Machine[int, int] { return fsm.Declare[int, int]("m", fsm.Version(n)) }
+	v := func(n int) *fsm.Machine[int, int] { return fsm.Declare[int, int]("m", fsm.Version(n)) }
 	same := func(n int) (int, error) { return n, nil }
 	way := func(from, to int) fsm.Migration {
 		return fsm.Migrate(v(from), v(to), same, fsm.StepNames{"start": "start"})

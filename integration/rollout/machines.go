@@ -72,7 +72,7 @@ func Machines(build string, t Traces) []fsm.Definition {
 }
 
 // order has several steps under one claim, a signal, and a pair of children.
-func (t Traces) order(m, item fsm.Machine[Order, string]) fsm.Definition {
+func (t Traces) order(m, item *fsm.Machine[Order, string]) fsm.Definition {
 	return m.Define(
 		fsm.Step("start", t.traced(func(_ context.Context, v *visit) (fsm.Outcome, error) {
 			if v.State.Left == 0 {
@@ -178,7 +178,7 @@ func (t Traces) graph() fsm.Definition {
 }
 
 // item has one step, which may be long.
-func (t Traces) item(m fsm.Machine[Order, string]) fsm.Definition {
+func (t Traces) item(m *fsm.Machine[Order, string]) fsm.Definition {
 	return m.Define(fsm.Step("start", t.traced(func(ctx context.Context, v *visit) (fsm.Outcome, error) {
 		if !v.State.Long {
 			return v.Done(strconv.Itoa(v.Version)), nil

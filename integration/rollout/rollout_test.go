@@ -172,7 +172,7 @@ func (l *load) park() []fsm.ID {
 
 // grow adds a stream of instances of some machines: with and without partition keys, short and long
 // ones.
-func (l *load) grow(machines ...fsm.Machine[Order, string]) {
+func (l *load) grow(machines ...*fsm.Machine[Order, string]) {
 	for _, m := range machines {
 		l.making.Go(func() {
 			tick := time.NewTicker(streamed)

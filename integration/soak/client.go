@@ -274,7 +274,7 @@ func (u *undertaking) collect(ctx context.Context) {
 }
 
 // send inserts an instance that wants signals, and sends them.
-func (u *undertaking) send(ctx context.Context, to fsm.Machine[work, ending], w work) {
+func (u *undertaking) send(ctx context.Context, to *fsm.Machine[work, ending], w work) {
 	key := fsm.Key("letters:" + u.name)
 	spec := to.New(w).Key(key)
 	if u.IntN(6) == 0 {

@@ -84,7 +84,7 @@ func lately() fsm.Definition {
 func byHand() fsm.Spec { return Late.New(Order{}).Step("by hand") }
 
 // A machine that is not declared here may begin anywhere.
-func generic(m fsm.Machine[Order, string]) fsm.Definition {
+func generic(m *fsm.Machine[Order, string]) fsm.Definition {
 	return m.Define(fsm.Step("first", end).To(), fsm.Step("other", end).To())
 }
 

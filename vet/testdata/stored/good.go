@@ -37,4 +37,4 @@ var (
 )
 
 // Of a type parameter nothing is known.
-func declare[S any](name string) fsm.Machine[S, fsm.None] { return fsm.Declare[S, fsm.None](name) }
+func declare[S any](name string) *fsm.Machine[S, fsm.None] { return fsm.Declare[S, fsm.None](name) }
