@@ -219,7 +219,7 @@ func decode[T any](c Codec, raw json.RawMessage, field string) (v T, err error) 
 }
 
 // decodeInto is decode without its type. The compiler copies generic functions for each machine of
-// a host, so those of this package do little by themselves.
+// a host, so the generic functions of this package do little by themselves.
 func decodeInto(c Codec, raw json.RawMessage, field string, v any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
