@@ -58,6 +58,27 @@ func (d Driven) OnDelete(what Deletion) Driven {
 	return d
 }
 
+// Required refuses to create an entity without an instance. A plain Save, a bulk creation and an
+// upsert return a *ValidationError of the host's client: create by SaveWith, or set the field to an
+// instance that the same transaction has inserted. The guard comes behind all hooks. The column
+// stays nullable, since the instance is inserted after its entity, whose id it needs.
+func (d Driven) Required() Driven {
+	d.of.Required = true
+	return d
+}
+
+// OnCreate has each creation by the host's client insert the instance as well, in the entity's
+// transaction: a plain Save, a bulk creation, an upsert. The program says which one, once, before
+// it creates entities:
+//
+//	client.Order.OnCreate(eng, func(o *ent.Order) fsm.Spec { … })
+//
+// Without that call a creation fails as with [Driven.Required].
+func (d Driven) OnCreate() Driven {
+	d.of.OnCreate = true
+	return d
+}
+
 // Fields returns the column that points at the instance. Its index is unique, for three reasons:
 // the instance belongs to one entity, so no other may cancel it; a step finds its entity by its
 // own id; and a query from the instances' side, the failed ones of all orders, finds the few
@@ -80,7 +101,12 @@ func (d Driven) Annotations() []entschema.Annotation { return []entschema.Annota
 type Annotation struct {
 	Machine  string   `json:"machine"`
 	OnDelete Deletion `json:"on_delete"`
+	Required bool     `json:"required,omitempty"`
+	OnCreate bool     `json:"on_create,omitempty"`
 }
+
+// Guarded reports whether the client refuses to create an entity that gets no instance.
+func (a Annotation) Guarded() bool { return a.Required || a.OnCreate }
 
 // AnnotationName is the name under which ent stores an [Annotation].
 const AnnotationName = "GendurableEntity"

@@ -42,7 +42,15 @@ func (Extension) Hooks() []gen.Hook {
 					return fmt.Errorf("schema %s: %w", n.Name, err)
 				}
 			}
-			return next.Generate(g)
+			if err := next.Generate(g); err != nil {
+				return err
+			}
+			for _, n := range g.Nodes {
+				if err := guard(n); err != nil {
+					return fmt.Errorf("schema %s: %w", n.Name, err)
+				}
+			}
+			return nil
 		})
 	}}
 }
@@ -50,7 +58,7 @@ func (Extension) Hooks() []gen.Hook {
 // Templates returns the templates. One is the file gendurable_entity.go. Each of the others adds to
 // a file that ent generates, by a name that ent offers for that.
 func (Extension) Templates() []*gen.Template {
-	t := gen.NewTemplate("extension").Funcs(map[string]any{"driven": driven})
+	t := gen.NewTemplate("extension").Funcs(map[string]any{"driven": driven, "creating": creating})
 	return []*gen.Template{gen.MustParse(t.ParseFS(files, "*.tmpl"))}
 }
 
@@ -69,6 +77,20 @@ func driven(annotations gen.Annotations) (*entity.Annotation, error) {
 		return nil, fmt.Errorf("annotation %s: %w", entity.AnnotationName, err)
 	}
 	return out, nil
+}
+
+// creating returns the types whose creation inserts the instance.
+func creating(nodes []*gen.Type) (found []*gen.Type, err error) {
+	for _, n := range nodes {
+		is, err := driven(n.Annotations)
+		if err != nil {
+			return nil, err
+		}
+		if is != nil && is.OnCreate {
+			found = append(found, n)
+		}
+	}
+	return found, nil
 }
 
 // taken are the names that the templates use in the type that they generate into.

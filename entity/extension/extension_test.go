@@ -2,6 +2,9 @@ package extension
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"entgo.io/ent/entc/gen"
@@ -57,4 +60,76 @@ func TestCheck(t *testing.T) {
 	err := New().Hooks()[0](gen.GenerateFunc(func(*gen.Graph) error { written = true; return nil })).Generate(graph)
 	require.ErrorContains(t, err, "schema Order: entity.DrivenBy")
 	require.False(t, written)
+}
+
+// ofEnt is what ent generates, as far as a guard needs it, with what the templates add.
+const ofEnt = `package ent
+
+// Save creates the Order in the database.
+func (_c *OrderCreate) Save(ctx context.Context) (*Order, error) { return nil, _c.check() }
+
+// check runs all checks.
+func (_c *OrderCreate) check() error { return nil }
+
+// durableSave is the template's.
+func (_c *OrderCreate) durableSave(ctx context.Context) (*Order, error) { return _c.saveAlone(ctx) }
+
+// durableCheck is the template's.
+func (_c *OrderCreate) durableCheck() error { return _c.checkFields() }
+
+// Save of another type stays.
+func (_c *LedgerCreate) Save(ctx context.Context) (*Ledger, error) { return nil, nil }
+
+// durableSave is the template's, before ent's.
+func (_c *OrderCreateBulk) durableSave() { _c.saveAlone() }
+
+// Save creates the Order entities in the database.
+func (_c *OrderCreateBulk) Save() {}
+`
+
+// A guarded type gets the methods of the templates, and ent's under other names. Another type's
+// file is not touched.
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	file := filepath.Join(folder, "order_create.go")
+	run := func(a entity.Annotation, source string) (string, error) {
+		require.NoError(t, os.WriteFile(file, []byte(source), 0o600))
+		n := said(t, a, entity.Field)
+		n.Config = &gen.Config{Target: folder}
+		err := New().Hooks()[0](gen.GenerateFunc(func(*gen.Graph) error { return nil })).Generate(&gen.Graph{Config: n.Config, Nodes: []*gen.Type{n}})
+		written, readErr := os.ReadFile(file)
+		require.NoError(t, readErr)
+		return string(written), err
+	}
+	plain := entity.Annotation{Machine: "checkout", OnDelete: entity.Refuse}
+	written, err := run(plain, ofEnt)
+	require.NoError(t, err)
+	require.Equal(t, ofEnt, written)
+
+	required := plain
+	required.Required = true
+	written, err = run(required, ofEnt)
+	require.NoError(t, err)
+	check := strings.NewReplacer("// check runs all checks.", "// checkFields is check as ent generates it.", ") check()", ") checkFields()", ") durableCheck()", ") check()")
+	require.Equal(t, check.Replace(ofEnt), written)
+
+	creating := plain
+	creating.OnCreate = true
+	written, err = run(creating, ofEnt)
+	require.NoError(t, err)
+	save := strings.NewReplacer("// Save creates the Order in the database.", "// saveAlone is Save as ent generates it.",
+		"// Save creates the Order entities in the database.", "// saveAlone is Save as ent generates it.",
+		"*OrderCreate) Save(", "*OrderCreate) saveAlone(", "*OrderCreateBulk) Save(", "*OrderCreateBulk) saveAlone(", ") durableSave(", ") Save(")
+	require.Equal(t, save.Replace(check.Replace(ofEnt)), written)
+
+	// An ent that names them otherwise is no ent without a guard.
+	for _, lacks := range []string{") check(", ") durableCheck(", "*OrderCreate) Save(", "*OrderCreateBulk) Save("} {
+		_, err = run(creating, strings.Replace(ofEnt, lacks, ") another(", 1))
+		require.ErrorContains(t, err, "this version of ent is not known")
+	}
+	require.NoError(t, os.Remove(file))
+	n := said(t, required, entity.Field)
+	n.Config = &gen.Config{Target: folder}
+	require.ErrorIs(t, guard(n), os.ErrNotExist)
 }

@@ -269,17 +269,16 @@ func TestSaveWithOrphansNoInstance(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, placed.InstanceID, found.InstanceID)
 		}
-		for _, id := range []int64{1, 2} {
-			for _, conflict := range []func(*ent.OrderCreate){
-				func(b *ent.OrderCreate) { b.OnConflict(entsql.ResolveWithNewValues()) },
-				func(b *ent.OrderCreate) { b.OnConflictColumns(order.FieldID).UpdateNewValues() },
-				func(b *ent.OrderCreate) { b.OnConflictColumns(order.FieldID).Ignore() },
-				func(b *ent.OrderCreate) { b.OnConflict(entsql.DoNothing()) },
-			} {
-				b := creation(client.Order, id)
-				conflict(b)
-				refused(client, b, "SaveWith takes no OnConflict")
-			}
+		for _, conflict := range []func(*ent.OrderCreate){
+			func(b *ent.OrderCreate) { b.OnConflictColumns(order.FieldID).UpdateNewValues() },
+			func(b *ent.OrderCreate) { b.OnConflictColumns(order.FieldID).Ignore() },
+		} {
+			b := creation(client.Order, 1)
+			conflict(b)
+			kept, err := b.SaveWith(t.Context(), s.eng, func(o *ent.Order) fsm.Spec { return specOf(o).Key("another") })
+			require.NoError(t, err)
+			require.Equal(t, placed.InstanceID, kept.InstanceID)
+			require.Equal(t, []int{1, 1}, []int{s.instances(), counted(t, client)})
 		}
 		// A hook may return what is there already, with its instance or without that column.
 		for _, fields := range [][]string{order.Columns, {order.FieldID}} {
@@ -641,7 +640,7 @@ func TestWhatTheMixinAddsToTheHostsTables(t *testing.T) {
 	require.NoError(t, err)
 	indexes, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	require.Len(t, indexes, 3)
+	require.Len(t, indexes, 5)
 	for _, i := range indexes {
 		require.Contains(t, i, "UNIQUE INDEX")
 	}

@@ -58,3 +58,41 @@ func (Customer) Annotations() []schema.Annotation {
 		entproto.Message(), entproto.Service(),
 	}
 }
+
+// Parcel is created with its instance.
+type Parcel struct{ ent.Schema }
+
+// Mixin returns the link to the instance.
+func (Parcel) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenBy("checkout").OnCreate()} }
+
+// Fields returns the fields of a parcel.
+func (Parcel) Fields() []ent.Field {
+	return []ent.Field{field.Int64("cents").Default(3).Annotations(entproto.Field(2))}
+}
+
+// Annotations returns what the extensions read.
+func (Parcel) Annotations() []schema.Annotation {
+	return []schema.Annotation{
+		entgql.QueryField(), entgql.RelayConnection(), entgql.Mutations(entgql.MutationCreate(), entgql.MutationUpdate()),
+		entproto.Message(), entproto.Service(),
+	}
+}
+
+// Shipment is not created without its instance.
+type Shipment struct{ ent.Schema }
+
+// Mixin returns the link to the instance.
+func (Shipment) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenBy("checkout").Required()} }
+
+// Fields returns the fields of a shipment.
+func (Shipment) Fields() []ent.Field {
+	return []ent.Field{field.String("number").Annotations(entproto.Field(2))}
+}
+
+// Annotations returns what the extensions read.
+func (Shipment) Annotations() []schema.Annotation {
+	return []schema.Annotation{
+		entgql.QueryField(), entgql.RelayConnection(), entgql.Mutations(entgql.MutationCreate(), entgql.MutationUpdate()),
+		entproto.Message(), entproto.Service(),
+	}
+}

@@ -19,6 +19,8 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
+	"github.com/gendurable/gendurable/integration/hosts/ent/parcel"
+	"github.com/gendurable/gendurable/integration/hosts/ent/shipment"
 	"github.com/gendurable/gendurable/integration/hosts/ent/visit"
 
 	stdsql "database/sql"
@@ -35,6 +37,10 @@ type Client struct {
 	Ledger *LedgerClient
 	// Order is the client for interacting with the Order builders.
 	Order *OrderClient
+	// Parcel is the client for interacting with the Parcel builders.
+	Parcel *ParcelClient
+	// Shipment is the client for interacting with the Shipment builders.
+	Shipment *ShipmentClient
 	// Visit is the client for interacting with the Visit builders.
 	Visit *VisitClient
 }
@@ -51,6 +57,8 @@ func (c *Client) init() {
 	c.Invoice = NewInvoiceClient(c.config)
 	c.Ledger = NewLedgerClient(c.config)
 	c.Order = NewOrderClient(c.config)
+	c.Parcel = NewParcelClient(c.config)
+	c.Shipment = NewShipmentClient(c.config)
 	c.Visit = NewVisitClient(c.config)
 }
 
@@ -67,6 +75,9 @@ type (
 		hooks *hooks
 		// interceptors to execute on queries.
 		inters *inters
+
+		// driven has what OnCreate registered.
+		driven *durableCreations
 	}
 	// Option function to configure the client.
 	Option func(*config)
@@ -75,6 +86,7 @@ type (
 // newConfig creates a new config for the client.
 func newConfig(opts ...Option) config {
 	cfg := config{log: log.Println, hooks: &hooks{}, inters: &inters{}}
+	cfg.driven = &durableCreations{}
 	cfg.options(opts...)
 	return cfg
 }
@@ -142,12 +154,14 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 	cfg := c.config
 	cfg.driver = tx
 	return &Tx{
-		ctx:     ctx,
-		config:  cfg,
-		Invoice: NewInvoiceClient(cfg),
-		Ledger:  NewLedgerClient(cfg),
-		Order:   NewOrderClient(cfg),
-		Visit:   NewVisitClient(cfg),
+		ctx:      ctx,
+		config:   cfg,
+		Invoice:  NewInvoiceClient(cfg),
+		Ledger:   NewLedgerClient(cfg),
+		Order:    NewOrderClient(cfg),
+		Parcel:   NewParcelClient(cfg),
+		Shipment: NewShipmentClient(cfg),
+		Visit:    NewVisitClient(cfg),
 	}, nil
 }
 
@@ -165,12 +179,14 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 	cfg := c.config
 	cfg.driver = &txDriver{tx: tx, drv: c.driver}
 	return &Tx{
-		ctx:     ctx,
-		config:  cfg,
-		Invoice: NewInvoiceClient(cfg),
-		Ledger:  NewLedgerClient(cfg),
-		Order:   NewOrderClient(cfg),
-		Visit:   NewVisitClient(cfg),
+		ctx:      ctx,
+		config:   cfg,
+		Invoice:  NewInvoiceClient(cfg),
+		Ledger:   NewLedgerClient(cfg),
+		Order:    NewOrderClient(cfg),
+		Parcel:   NewParcelClient(cfg),
+		Shipment: NewShipmentClient(cfg),
+		Visit:    NewVisitClient(cfg),
 	}, nil
 }
 
@@ -199,19 +215,21 @@ func (c *Client) Close() error {
 // Use adds the mutation hooks to all the entity clients.
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
-	c.Invoice.Use(hooks...)
-	c.Ledger.Use(hooks...)
-	c.Order.Use(hooks...)
-	c.Visit.Use(hooks...)
+	for _, n := range []interface{ Use(...Hook) }{
+		c.Invoice, c.Ledger, c.Order, c.Parcel, c.Shipment, c.Visit,
+	} {
+		n.Use(hooks...)
+	}
 }
 
 // Intercept adds the query interceptors to all the entity clients.
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
-	c.Invoice.Intercept(interceptors...)
-	c.Ledger.Intercept(interceptors...)
-	c.Order.Intercept(interceptors...)
-	c.Visit.Intercept(interceptors...)
+	for _, n := range []interface{ Intercept(...Interceptor) }{
+		c.Invoice, c.Ledger, c.Order, c.Parcel, c.Shipment, c.Visit,
+	} {
+		n.Intercept(interceptors...)
+	}
 }
 
 // Mutate implements the ent.Mutator interface.
@@ -223,6 +241,10 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 		return c.Ledger.mutate(ctx, m)
 	case *OrderMutation:
 		return c.Order.mutate(ctx, m)
+	case *ParcelMutation:
+		return c.Parcel.mutate(ctx, m)
+	case *ShipmentMutation:
+		return c.Shipment.mutate(ctx, m)
 	case *VisitMutation:
 		return c.Visit.mutate(ctx, m)
 	default:
@@ -661,6 +683,304 @@ func (c *OrderClient) mutate(ctx context.Context, m *OrderMutation) (Value, erro
 	}
 }
 
+// ParcelClient is a client for the Parcel schema.
+type ParcelClient struct {
+	config
+}
+
+// NewParcelClient returns a client for the Parcel from the given config.
+func NewParcelClient(c config) *ParcelClient {
+	return &ParcelClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `parcel.Hooks(f(g(h())))`.
+func (c *ParcelClient) Use(hooks ...Hook) {
+	c.hooks.Parcel = append(c.hooks.Parcel, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `parcel.Intercept(f(g(h())))`.
+func (c *ParcelClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Parcel = append(c.inters.Parcel, interceptors...)
+}
+
+// Create returns a builder for creating a Parcel entity.
+func (c *ParcelClient) Create() *ParcelCreate {
+	mutation := newParcelMutation(c.config, OpCreate)
+	return &ParcelCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Parcel entities.
+func (c *ParcelClient) CreateBulk(builders ...*ParcelCreate) *ParcelCreateBulk {
+	return &ParcelCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *ParcelClient) MapCreateBulk(slice any, setFunc func(*ParcelCreate, int)) *ParcelCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &ParcelCreateBulk{err: fmt.Errorf("calling to ParcelClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*ParcelCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &ParcelCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Parcel.
+func (c *ParcelClient) Update() *ParcelUpdate {
+	mutation := newParcelMutation(c.config, OpUpdate)
+	return &ParcelUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *ParcelClient) UpdateOne(_m *Parcel) *ParcelUpdateOne {
+	mutation := newParcelMutation(c.config, OpUpdateOne, withParcel(_m))
+	return &ParcelUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *ParcelClient) UpdateOneID(id int) *ParcelUpdateOne {
+	mutation := newParcelMutation(c.config, OpUpdateOne, withParcelID(id))
+	return &ParcelUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Parcel.
+func (c *ParcelClient) Delete() *ParcelDelete {
+	mutation := newParcelMutation(c.config, OpDelete)
+	return &ParcelDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *ParcelClient) DeleteOne(_m *Parcel) *ParcelDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *ParcelClient) DeleteOneID(id int) *ParcelDeleteOne {
+	builder := c.Delete().Where(parcel.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &ParcelDeleteOne{builder}
+}
+
+// Query returns a query builder for Parcel.
+func (c *ParcelClient) Query() *ParcelQuery {
+	return &ParcelQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeParcel},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Parcel entity by its id.
+func (c *ParcelClient) Get(ctx context.Context, id int) (*Parcel, error) {
+	return c.Query().Where(parcel.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *ParcelClient) GetX(ctx context.Context, id int) *Parcel {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// QueryHolder queries the holder edge of a Parcel.
+func (c *ParcelClient) QueryHolder(_m *Parcel) *ParcelQuery {
+	query := (&ParcelClient{config: c.config}).Query()
+	query.path = func(context.Context) (fromV *sql.Selector, _ error) {
+		id := _m.ID
+		step := sqlgraph.NewStep(
+			sqlgraph.From(parcel.Table, parcel.FieldID, id),
+			sqlgraph.To(parcel.Table, parcel.FieldID),
+			sqlgraph.Edge(sqlgraph.M2O, true, parcel.HolderTable, parcel.HolderColumn),
+		)
+		fromV = sqlgraph.Neighbors(_m.driver.Dialect(), step)
+		return fromV, nil
+	}
+	return query
+}
+
+// QueryHolds queries the holds edge of a Parcel.
+func (c *ParcelClient) QueryHolds(_m *Parcel) *ParcelQuery {
+	query := (&ParcelClient{config: c.config}).Query()
+	query.path = func(context.Context) (fromV *sql.Selector, _ error) {
+		id := _m.ID
+		step := sqlgraph.NewStep(
+			sqlgraph.From(parcel.Table, parcel.FieldID, id),
+			sqlgraph.To(parcel.Table, parcel.FieldID),
+			sqlgraph.Edge(sqlgraph.O2M, false, parcel.HoldsTable, parcel.HoldsColumn),
+		)
+		fromV = sqlgraph.Neighbors(_m.driver.Dialect(), step)
+		return fromV, nil
+	}
+	return query
+}
+
+// Hooks returns the client hooks.
+func (c *ParcelClient) Hooks() []Hook {
+	return c.hooks.Parcel
+}
+
+// Interceptors returns the client interceptors.
+func (c *ParcelClient) Interceptors() []Interceptor {
+	return c.inters.Parcel
+}
+
+func (c *ParcelClient) mutate(ctx context.Context, m *ParcelMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&ParcelCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&ParcelUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&ParcelUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&ParcelDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Parcel mutation op: %q", m.Op())
+	}
+}
+
+// ShipmentClient is a client for the Shipment schema.
+type ShipmentClient struct {
+	config
+}
+
+// NewShipmentClient returns a client for the Shipment from the given config.
+func NewShipmentClient(c config) *ShipmentClient {
+	return &ShipmentClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `shipment.Hooks(f(g(h())))`.
+func (c *ShipmentClient) Use(hooks ...Hook) {
+	c.hooks.Shipment = append(c.hooks.Shipment, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `shipment.Intercept(f(g(h())))`.
+func (c *ShipmentClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Shipment = append(c.inters.Shipment, interceptors...)
+}
+
+// Create returns a builder for creating a Shipment entity.
+func (c *ShipmentClient) Create() *ShipmentCreate {
+	mutation := newShipmentMutation(c.config, OpCreate)
+	return &ShipmentCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Shipment entities.
+func (c *ShipmentClient) CreateBulk(builders ...*ShipmentCreate) *ShipmentCreateBulk {
+	return &ShipmentCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *ShipmentClient) MapCreateBulk(slice any, setFunc func(*ShipmentCreate, int)) *ShipmentCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &ShipmentCreateBulk{err: fmt.Errorf("calling to ShipmentClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*ShipmentCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &ShipmentCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Shipment.
+func (c *ShipmentClient) Update() *ShipmentUpdate {
+	mutation := newShipmentMutation(c.config, OpUpdate)
+	return &ShipmentUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *ShipmentClient) UpdateOne(_m *Shipment) *ShipmentUpdateOne {
+	mutation := newShipmentMutation(c.config, OpUpdateOne, withShipment(_m))
+	return &ShipmentUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *ShipmentClient) UpdateOneID(id uuid.UUID) *ShipmentUpdateOne {
+	mutation := newShipmentMutation(c.config, OpUpdateOne, withShipmentID(id))
+	return &ShipmentUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Shipment.
+func (c *ShipmentClient) Delete() *ShipmentDelete {
+	mutation := newShipmentMutation(c.config, OpDelete)
+	return &ShipmentDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *ShipmentClient) DeleteOne(_m *Shipment) *ShipmentDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *ShipmentClient) DeleteOneID(id uuid.UUID) *ShipmentDeleteOne {
+	builder := c.Delete().Where(shipment.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &ShipmentDeleteOne{builder}
+}
+
+// Query returns a query builder for Shipment.
+func (c *ShipmentClient) Query() *ShipmentQuery {
+	return &ShipmentQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeShipment},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Shipment entity by its id.
+func (c *ShipmentClient) Get(ctx context.Context, id uuid.UUID) (*Shipment, error) {
+	return c.Query().Where(shipment.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *ShipmentClient) GetX(ctx context.Context, id uuid.UUID) *Shipment {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *ShipmentClient) Hooks() []Hook {
+	return c.hooks.Shipment
+}
+
+// Interceptors returns the client interceptors.
+func (c *ShipmentClient) Interceptors() []Interceptor {
+	return c.inters.Shipment
+}
+
+func (c *ShipmentClient) mutate(ctx context.Context, m *ShipmentMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&ShipmentCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&ShipmentUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&ShipmentUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&ShipmentDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Shipment mutation op: %q", m.Op())
+	}
+}
+
 // VisitClient is a client for the Visit schema.
 type VisitClient struct {
 	config
@@ -797,10 +1117,10 @@ func (c *VisitClient) mutate(ctx context.Context, m *VisitMutation) (Value, erro
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Invoice, Ledger, Order, Visit []ent.Hook
+		Invoice, Ledger, Order, Parcel, Shipment, Visit []ent.Hook
 	}
 	inters struct {
-		Invoice, Ledger, Order, Visit []ent.Interceptor
+		Invoice, Ledger, Order, Parcel, Shipment, Visit []ent.Interceptor
 	}
 )
 

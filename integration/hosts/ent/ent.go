@@ -15,6 +15,8 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
+	"github.com/gendurable/gendurable/integration/hosts/ent/parcel"
+	"github.com/gendurable/gendurable/integration/hosts/ent/shipment"
 	"github.com/gendurable/gendurable/integration/hosts/ent/visit"
 )
 
@@ -76,10 +78,12 @@ var (
 func checkColumn(t, c string) error {
 	initCheck.Do(func() {
 		columnCheck = sql.NewColumnCheck(map[string]func(string) bool{
-			invoice.Table: invoice.ValidColumn,
-			ledger.Table:  ledger.ValidColumn,
-			order.Table:   order.ValidColumn,
-			visit.Table:   visit.ValidColumn,
+			invoice.Table:  invoice.ValidColumn,
+			ledger.Table:   ledger.ValidColumn,
+			order.Table:    order.ValidColumn,
+			parcel.Table:   parcel.ValidColumn,
+			shipment.Table: shipment.ValidColumn,
+			visit.Table:    visit.ValidColumn,
 		})
 	})
 	return columnCheck(t, c)

@@ -6,9 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"entgo.io/ent/dialect"
+	durablesql "entgo.io/ent/dialect/sql"
 	"github.com/jackc/pgx/v5"
 
 	durable "github.com/gendurable/gendurable/engine"
@@ -207,4 +210,46 @@ func durably(ctx context.Context, c config, eng *durable.Engine, f func(config, 
 		return err
 	}
 	return tx.Commit()
+}
+
+// durableInsert inserts instances, of which each must be new, in one call.
+func durableInsert(ctx context.Context, verbs *durable.Tx, specs []durablefsm.Spec) ([]durablefsm.ID, error) {
+	if len(specs) == 1 {
+		id, err := verbs.Insert(ctx, specs[0])
+		return []durablefsm.ID{id}, err
+	}
+	inserted, err := verbs.InsertMany(ctx, specs)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]durablefsm.ID, len(inserted))
+	for i, in := range inserted {
+		switch ids[i] = in.ID; {
+		case in.Throttled:
+			err = &durable.ThrottledError{Key: durablefsm.Key(specs[i].Options().Window.Key), First: in.ID, Until: in.Until}
+		case in.Duplicate:
+			err = &durable.DuplicateError{Key: specs[i].Options().Key, Occupant: in.ID}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("ent: the instance of entity %d of %d: %w", i+1, len(specs), err)
+		}
+	}
+	return ids, nil
+}
+
+// durableConflict is an upsert that does not change a column; named tells that it was to.
+func durableConflict(options []durablesql.ConflictOption, column string, named *bool) []durablesql.ConflictOption {
+	return append(slices.Clip(options), durablesql.ResolveWith(func(u *durablesql.UpdateSet) {
+		*named = *named || slices.Contains(u.UpdateColumns(), column)
+	}))
+}
+
+// durableCreations are what OnCreate has registered, of all clients that come from one NewClient.
+type durableCreations struct {
+	Parcel atomic.Pointer[durableCreation[Parcel]]
+}
+
+type durableCreation[T any] struct {
+	eng  *durable.Engine
+	spec func(*T) durablefsm.Spec
 }

@@ -419,48 +419,200 @@ func (u *InvoiceUpsertOne) IDX(ctx context.Context) uuid.UUID {
 // SaveWith creates the Invoice together with its instance: both, or neither. It does so in the
 // transaction that the client is in, or else in one of its own. The function gets the Invoice as
 // saved, with its id, and returns the spec of the instance, of machine checkout.
+// Behind OnConflict, a Invoice that is there already keeps its instance, and gets one if it has
+// none.
 //
 // Hooks see the creation as one, without the instance's id.
 func (_c *InvoiceCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Invoice) durablefsm.Spec) (*Invoice, error) {
-	var node *Invoice
+	var nodes []*Invoice
 	outer := _c.config
-	if len(_c.conflict) > 0 {
-		return nil, &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: SaveWith takes no OnConflict, since a Invoice that is there already keeps its instance: upsert by OnConflict and ID, and give the Invoice an instance by the transaction's Durable if it has none")}
-	}
-	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
+	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) error {
 		_c.config, _c.mutation.config = within, within
 		defer func() { _c.config, _c.mutation.config = outer, outer }()
-		if node, err = _c.Save(ctx); err != nil {
-			return err
+		named, conflict := false, _c.conflict
+		if len(conflict) > 0 {
+			_c.conflict = durableConflict(conflict, invoice.FieldInstanceID, &named)
+			defer func() { _c.conflict = conflict }()
 		}
-		if node.InstanceID != nil {
-			return &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: Invoice has an instance already")}
-		}
-		wanted := spec(node)
-		if got := wanted.Options().Machine; got != "checkout" {
-			return &ValidationError{Name: invoice.FieldInstanceID, err: fmt.Errorf("ent: Invoice is driven by machine %q, not by %q", "checkout", got)}
-		}
-		id, err := verbs.Insert(ctx, wanted)
+		node, err := _c.Save(ctx)
 		if err != nil {
 			return err
 		}
-		// The update is part of the creation: no hook and no default applies to it. It finds nothing if a
-		// hook has returned a Invoice that was there already, or has deleted it.
-		n, err := NewInvoiceClient(within).Update().Where(invoice.ID(node.ID), invoice.InstanceIDIsNil()).SetInstanceID(id).sqlSave(ctx)
-		if err != nil {
+		nodes = []*Invoice{node}
+		if len(conflict) > 0 {
+			nodes, err = NewInvoiceClient(within).upsertInstances(ctx, verbs, nodes, named, spec)
 			return err
 		}
-		if n == 0 {
-			return &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: Invoice has an instance already, or a hook has deleted it")}
-		}
-		node.InstanceID = &id
-		return nil
+		return NewInvoiceClient(within).insertInstances(ctx, verbs, nodes, spec)
 	})
 	if err != nil {
 		return nil, err
 	}
-	node.config = outer
-	return node, nil
+	nodes[0].config = outer
+	return nodes[0], nil
+}
+
+// SaveWith creates the Invoice entities together with their instances, which it inserts in one call:
+// all of them, or none. See InvoiceCreate.SaveWith.
+func (_c *InvoiceCreateBulk) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Invoice) durablefsm.Spec) ([]*Invoice, error) {
+	if _c.err != nil {
+		return nil, _c.err
+	}
+	for i, b := range _c.builders {
+		if len(b.conflict) > 0 {
+			return nil, fmt.Errorf("ent: OnConflict was set for builder %d. Set it on the InvoiceCreateBulk instead", i)
+		}
+	}
+	var nodes []*Invoice
+	outer := _c.config
+	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
+		_c.config = within
+		defer func() { _c.config = outer }()
+		for _, b := range _c.builders {
+			own, mutation := b.config, b.mutation
+			b.config, mutation.config = within, within
+			defer func() { b.config, mutation.config, b.mutation.config = own, own, own }()
+		}
+		named, conflict := false, _c.conflict
+		if len(conflict) > 0 {
+			_c.conflict = durableConflict(conflict, invoice.FieldInstanceID, &named)
+			defer func() { _c.conflict = conflict }()
+		}
+		if nodes, err = _c.Save(ctx); err != nil {
+			return err
+		}
+		if len(conflict) > 0 {
+			nodes, err = NewInvoiceClient(within).upsertInstances(ctx, verbs, nodes, named, spec)
+			return err
+		}
+		return NewInvoiceClient(within).insertInstances(ctx, verbs, nodes, spec)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, node := range nodes {
+		node.config = outer
+	}
+	return nodes, nil
+}
+
+// insertInstances inserts the instances of entities that were just saved, in one call, and lets
+// these point at them.
+func (c *InvoiceClient) insertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Invoice, spec func(*Invoice) durablefsm.Spec) error {
+	if spec == nil {
+		return errors.New("ent: the function that returns the spec is nil")
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	specs := make([]durablefsm.Spec, len(nodes))
+	for i, node := range nodes {
+		if node.InstanceID != nil {
+			return &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: Invoice has an instance already")}
+		}
+		specs[i] = spec(node)
+		if got := specs[i].Options().Machine; got != "checkout" {
+			return &ValidationError{Name: invoice.FieldInstanceID, err: fmt.Errorf("ent: Invoice is driven by machine %q, not by %q", "checkout", got)}
+		}
+	}
+	ids, err := durableInsert(ctx, verbs, specs)
+	if err != nil {
+		return err
+	}
+	// The update is part of the creation: no hook and no default applies to it. It misses an entity if
+	// a hook has returned one that was there already, or has deleted it. A statement changes 1,000
+	// entities, since each of them is compared with each id.
+	for from := 0; from < len(nodes); from += 1000 {
+		some := nodes[from:min(from+1000, len(nodes))]
+		_spec := sqlgraph.NewUpdateSpec(invoice.Table, invoice.Columns, sqlgraph.NewFieldSpec(invoice.FieldID, field.TypeUUID))
+		_spec.Predicate = func(s *sql.Selector) {
+			all := make([]uuid.UUID, len(some))
+			for i, node := range some {
+				all[i] = node.ID
+			}
+			invoice.IDIn(all...)(s)
+			invoice.InstanceIDIsNil()(s)
+		}
+		_spec.AddModifier(func(u *sql.UpdateBuilder) {
+			u.Set(invoice.FieldInstanceID, sql.ExprFunc(func(b *sql.Builder) {
+				b.WriteString("CASE")
+				for i, node := range some {
+					s := sql.Dialect(c.driver.Dialect()).Select().From(sql.Table(invoice.Table))
+					invoice.ID(node.ID)(s)
+					b.WriteString(" WHEN ").Join(s.P()).WriteString(" THEN ").Arg(int64(ids[from+i])).WriteString("::bigint")
+				}
+				b.WriteString(" END")
+			}))
+		})
+		n, err := sqlgraph.UpdateNodes(ctx, c.driver, _spec)
+		if sqlgraph.IsConstraintError(err) {
+			err = &ConstraintError{msg: err.Error(), wrap: err}
+		}
+		if err != nil {
+			return err
+		}
+		if n != len(some) {
+			return &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: Invoice has an instance already, or a hook has deleted it")}
+		}
+	}
+	for i, node := range nodes {
+		node.InstanceID = &ids[i]
+	}
+	return nil
+}
+
+// upsertInstances reads and locks the entities of an upsert, and inserts the instances of those that
+// have none.
+func (c *InvoiceClient) upsertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Invoice, named bool, spec func(*Invoice) durablefsm.Spec) ([]*Invoice, error) {
+	ids := make([]uuid.UUID, len(nodes))
+	for i, node := range nodes {
+		ids[i] = node.ID
+		named = named || node.InstanceID != nil
+	}
+	if named {
+		return nil, &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: an upsert that inserts instances does not set invoice.FieldInstanceID")}
+	}
+	query := c.Query()
+	query.inters = nil // they apply to what users see, not to what they create
+	query.Where(invoice.IDIn(ids...)).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(invoice.ByID())
+	found, err := query.sqlAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	of := make(map[uuid.UUID]*Invoice, len(found))
+	var without []*Invoice
+	for _, node := range found {
+		of[node.ID] = node
+		if node.InstanceID == nil {
+			without = append(without, node)
+		}
+	}
+	out := make([]*Invoice, len(nodes))
+	for i, node := range nodes {
+		there, ok := of[node.ID]
+		if !ok {
+			return nil, &ValidationError{Name: invoice.FieldInstanceID, err: errors.New("ent: the upsert did not tell the id of a Invoice that was there already: upsert it by its id, or alone, and not with DoNothing")}
+		}
+		out[i] = there
+	}
+	return out, c.insertInstances(ctx, verbs, without, spec)
+}
+
+// SaveWith executes the upsert; see InvoiceCreate.SaveWith. It returns the Invoice as it is now.
+func (u *InvoiceUpsertOne) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Invoice) durablefsm.Spec) (*Invoice, error) {
+	if len(u.create.conflict) == 0 {
+		return nil, errors.New("ent: missing options for InvoiceCreate.OnConflict")
+	}
+	return u.create.SaveWith(ctx, eng, spec)
+}
+
+// SaveWith executes the upserts; see InvoiceCreate.SaveWith. It returns the entities as they are
+// now.
+func (u *InvoiceUpsertBulk) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Invoice) durablefsm.Spec) ([]*Invoice, error) {
+	if len(u.create.conflict) == 0 {
+		return nil, errors.New("ent: missing options for InvoiceCreateBulk.OnConflict")
+	}
+	return u.create.SaveWith(ctx, eng, spec)
 }
 
 // InvoiceCreateBulk is the builder for creating many Invoice entities in bulk.

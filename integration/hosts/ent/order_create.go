@@ -394,48 +394,200 @@ func (u *OrderUpsertOne) IDX(ctx context.Context) int64 {
 // SaveWith creates the Order together with its instance: both, or neither. It does so in the
 // transaction that the client is in, or else in one of its own. The function gets the Order as
 // saved, with its id, and returns the spec of the instance, of machine checkout.
+// Behind OnConflict, a Order that is there already keeps its instance, and gets one if it has
+// none.
 //
 // Hooks see the creation as one, without the instance's id.
 func (_c *OrderCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Order) durablefsm.Spec) (*Order, error) {
-	var node *Order
+	var nodes []*Order
 	outer := _c.config
-	if len(_c.conflict) > 0 {
-		return nil, &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: SaveWith takes no OnConflict, since a Order that is there already keeps its instance: upsert by OnConflict and ID, and give the Order an instance by the transaction's Durable if it has none")}
-	}
-	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
+	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) error {
 		_c.config, _c.mutation.config = within, within
 		defer func() { _c.config, _c.mutation.config = outer, outer }()
-		if node, err = _c.Save(ctx); err != nil {
-			return err
+		named, conflict := false, _c.conflict
+		if len(conflict) > 0 {
+			_c.conflict = durableConflict(conflict, order.FieldInstanceID, &named)
+			defer func() { _c.conflict = conflict }()
 		}
-		if node.InstanceID != nil {
-			return &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: Order has an instance already")}
-		}
-		wanted := spec(node)
-		if got := wanted.Options().Machine; got != "checkout" {
-			return &ValidationError{Name: order.FieldInstanceID, err: fmt.Errorf("ent: Order is driven by machine %q, not by %q", "checkout", got)}
-		}
-		id, err := verbs.Insert(ctx, wanted)
+		node, err := _c.Save(ctx)
 		if err != nil {
 			return err
 		}
-		// The update is part of the creation: no hook and no default applies to it. It finds nothing if a
-		// hook has returned a Order that was there already, or has deleted it.
-		n, err := NewOrderClient(within).Update().Where(order.ID(node.ID), order.InstanceIDIsNil()).SetInstanceID(id).sqlSave(ctx)
-		if err != nil {
+		nodes = []*Order{node}
+		if len(conflict) > 0 {
+			nodes, err = NewOrderClient(within).upsertInstances(ctx, verbs, nodes, named, spec)
 			return err
 		}
-		if n == 0 {
-			return &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: Order has an instance already, or a hook has deleted it")}
-		}
-		node.InstanceID = &id
-		return nil
+		return NewOrderClient(within).insertInstances(ctx, verbs, nodes, spec)
 	})
 	if err != nil {
 		return nil, err
 	}
-	node.config = outer
-	return node, nil
+	nodes[0].config = outer
+	return nodes[0], nil
+}
+
+// SaveWith creates the Order entities together with their instances, which it inserts in one call:
+// all of them, or none. See OrderCreate.SaveWith.
+func (_c *OrderCreateBulk) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Order) durablefsm.Spec) ([]*Order, error) {
+	if _c.err != nil {
+		return nil, _c.err
+	}
+	for i, b := range _c.builders {
+		if len(b.conflict) > 0 {
+			return nil, fmt.Errorf("ent: OnConflict was set for builder %d. Set it on the OrderCreateBulk instead", i)
+		}
+	}
+	var nodes []*Order
+	outer := _c.config
+	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
+		_c.config = within
+		defer func() { _c.config = outer }()
+		for _, b := range _c.builders {
+			own, mutation := b.config, b.mutation
+			b.config, mutation.config = within, within
+			defer func() { b.config, mutation.config, b.mutation.config = own, own, own }()
+		}
+		named, conflict := false, _c.conflict
+		if len(conflict) > 0 {
+			_c.conflict = durableConflict(conflict, order.FieldInstanceID, &named)
+			defer func() { _c.conflict = conflict }()
+		}
+		if nodes, err = _c.Save(ctx); err != nil {
+			return err
+		}
+		if len(conflict) > 0 {
+			nodes, err = NewOrderClient(within).upsertInstances(ctx, verbs, nodes, named, spec)
+			return err
+		}
+		return NewOrderClient(within).insertInstances(ctx, verbs, nodes, spec)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, node := range nodes {
+		node.config = outer
+	}
+	return nodes, nil
+}
+
+// insertInstances inserts the instances of entities that were just saved, in one call, and lets
+// these point at them.
+func (c *OrderClient) insertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Order, spec func(*Order) durablefsm.Spec) error {
+	if spec == nil {
+		return errors.New("ent: the function that returns the spec is nil")
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	specs := make([]durablefsm.Spec, len(nodes))
+	for i, node := range nodes {
+		if node.InstanceID != nil {
+			return &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: Order has an instance already")}
+		}
+		specs[i] = spec(node)
+		if got := specs[i].Options().Machine; got != "checkout" {
+			return &ValidationError{Name: order.FieldInstanceID, err: fmt.Errorf("ent: Order is driven by machine %q, not by %q", "checkout", got)}
+		}
+	}
+	ids, err := durableInsert(ctx, verbs, specs)
+	if err != nil {
+		return err
+	}
+	// The update is part of the creation: no hook and no default applies to it. It misses an entity if
+	// a hook has returned one that was there already, or has deleted it. A statement changes 1,000
+	// entities, since each of them is compared with each id.
+	for from := 0; from < len(nodes); from += 1000 {
+		some := nodes[from:min(from+1000, len(nodes))]
+		_spec := sqlgraph.NewUpdateSpec(order.Table, order.Columns, sqlgraph.NewFieldSpec(order.FieldID, field.TypeInt64))
+		_spec.Predicate = func(s *sql.Selector) {
+			all := make([]int64, len(some))
+			for i, node := range some {
+				all[i] = node.ID
+			}
+			order.IDIn(all...)(s)
+			order.InstanceIDIsNil()(s)
+		}
+		_spec.AddModifier(func(u *sql.UpdateBuilder) {
+			u.Set(order.FieldInstanceID, sql.ExprFunc(func(b *sql.Builder) {
+				b.WriteString("CASE")
+				for i, node := range some {
+					s := sql.Dialect(c.driver.Dialect()).Select().From(sql.Table(order.Table))
+					order.ID(node.ID)(s)
+					b.WriteString(" WHEN ").Join(s.P()).WriteString(" THEN ").Arg(int64(ids[from+i])).WriteString("::bigint")
+				}
+				b.WriteString(" END")
+			}))
+		})
+		n, err := sqlgraph.UpdateNodes(ctx, c.driver, _spec)
+		if sqlgraph.IsConstraintError(err) {
+			err = &ConstraintError{msg: err.Error(), wrap: err}
+		}
+		if err != nil {
+			return err
+		}
+		if n != len(some) {
+			return &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: Order has an instance already, or a hook has deleted it")}
+		}
+	}
+	for i, node := range nodes {
+		node.InstanceID = &ids[i]
+	}
+	return nil
+}
+
+// upsertInstances reads and locks the entities of an upsert, and inserts the instances of those that
+// have none.
+func (c *OrderClient) upsertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Order, named bool, spec func(*Order) durablefsm.Spec) ([]*Order, error) {
+	ids := make([]int64, len(nodes))
+	for i, node := range nodes {
+		ids[i] = node.ID
+		named = named || node.InstanceID != nil
+	}
+	if named {
+		return nil, &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: an upsert that inserts instances does not set order.FieldInstanceID")}
+	}
+	query := c.Query()
+	query.inters = nil // they apply to what users see, not to what they create
+	query.Where(order.IDIn(ids...)).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(order.ByID())
+	found, err := query.sqlAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	of := make(map[int64]*Order, len(found))
+	var without []*Order
+	for _, node := range found {
+		of[node.ID] = node
+		if node.InstanceID == nil {
+			without = append(without, node)
+		}
+	}
+	out := make([]*Order, len(nodes))
+	for i, node := range nodes {
+		there, ok := of[node.ID]
+		if !ok {
+			return nil, &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: the upsert did not tell the id of a Order that was there already: upsert it by its id, or alone, and not with DoNothing")}
+		}
+		out[i] = there
+	}
+	return out, c.insertInstances(ctx, verbs, without, spec)
+}
+
+// SaveWith executes the upsert; see OrderCreate.SaveWith. It returns the Order as it is now.
+func (u *OrderUpsertOne) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Order) durablefsm.Spec) (*Order, error) {
+	if len(u.create.conflict) == 0 {
+		return nil, errors.New("ent: missing options for OrderCreate.OnConflict")
+	}
+	return u.create.SaveWith(ctx, eng, spec)
+}
+
+// SaveWith executes the upserts; see OrderCreate.SaveWith. It returns the entities as they are
+// now.
+func (u *OrderUpsertBulk) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Order) durablefsm.Spec) ([]*Order, error) {
+	if len(u.create.conflict) == 0 {
+		return nil, errors.New("ent: missing options for OrderCreateBulk.OnConflict")
+	}
+	return u.create.SaveWith(ctx, eng, spec)
 }
 
 // OrderCreateBulk is the builder for creating many Order entities in bulk.

@@ -4,6 +4,8 @@ package ent
 
 import (
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
+	"github.com/gendurable/gendurable/integration/hosts/ent/parcel"
+	"github.com/gendurable/gendurable/integration/hosts/ent/shipment"
 	"github.com/gendurable/gendurable/integration/hosts/schema"
 	"github.com/google/uuid"
 )
@@ -18,4 +20,16 @@ func init() {
 	invoiceDescID := invoiceFields[0].Descriptor()
 	// invoice.DefaultID holds the default value on creation for the id field.
 	invoice.DefaultID = invoiceDescID.Default.(func() uuid.UUID)
+	parcelFields := schema.Parcel{}.Fields()
+	_ = parcelFields
+	// parcelDescCents is the schema descriptor for cents field.
+	parcelDescCents := parcelFields[1].Descriptor()
+	// parcel.DefaultCents holds the default value on creation for the cents field.
+	parcel.DefaultCents = parcelDescCents.Default.(int64)
+	shipmentFields := schema.Shipment{}.Fields()
+	_ = shipmentFields
+	// shipmentDescID is the schema descriptor for id field.
+	shipmentDescID := shipmentFields[0].Descriptor()
+	// shipment.DefaultID holds the default value on creation for the id field.
+	shipment.DefaultID = shipmentDescID.Default.(func() uuid.UUID)
 }

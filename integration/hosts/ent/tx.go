@@ -20,6 +20,10 @@ type Tx struct {
 	Ledger *LedgerClient
 	// Order is the client for interacting with the Order builders.
 	Order *OrderClient
+	// Parcel is the client for interacting with the Parcel builders.
+	Parcel *ParcelClient
+	// Shipment is the client for interacting with the Shipment builders.
+	Shipment *ShipmentClient
 	// Visit is the client for interacting with the Visit builders.
 	Visit *VisitClient
 
@@ -156,6 +160,8 @@ func (tx *Tx) init() {
 	tx.Invoice = NewInvoiceClient(tx.config)
 	tx.Ledger = NewLedgerClient(tx.config)
 	tx.Order = NewOrderClient(tx.config)
+	tx.Parcel = NewParcelClient(tx.config)
+	tx.Shipment = NewShipmentClient(tx.config)
 	tx.Visit = NewVisitClient(tx.config)
 }
 

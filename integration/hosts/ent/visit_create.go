@@ -322,48 +322,200 @@ func (u *VisitUpsertOne) IDX(ctx context.Context) int {
 // SaveWith creates the Visit together with its instance: both, or neither. It does so in the
 // transaction that the client is in, or else in one of its own. The function gets the Visit as
 // saved, with its id, and returns the spec of the instance, of machine checkout.
+// Behind OnConflict, a Visit that is there already keeps its instance, and gets one if it has
+// none.
 //
 // Hooks see the creation as one, without the instance's id.
 func (_c *VisitCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Visit) durablefsm.Spec) (*Visit, error) {
-	var node *Visit
+	var nodes []*Visit
 	outer := _c.config
-	if len(_c.conflict) > 0 {
-		return nil, &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: SaveWith takes no OnConflict, since a Visit that is there already keeps its instance: upsert by OnConflict and ID, and give the Visit an instance by the transaction's Durable if it has none")}
-	}
-	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
+	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) error {
 		_c.config, _c.mutation.config = within, within
 		defer func() { _c.config, _c.mutation.config = outer, outer }()
-		if node, err = _c.Save(ctx); err != nil {
-			return err
+		named, conflict := false, _c.conflict
+		if len(conflict) > 0 {
+			_c.conflict = durableConflict(conflict, visit.FieldInstanceID, &named)
+			defer func() { _c.conflict = conflict }()
 		}
-		if node.InstanceID != nil {
-			return &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: Visit has an instance already")}
-		}
-		wanted := spec(node)
-		if got := wanted.Options().Machine; got != "checkout" {
-			return &ValidationError{Name: visit.FieldInstanceID, err: fmt.Errorf("ent: Visit is driven by machine %q, not by %q", "checkout", got)}
-		}
-		id, err := verbs.Insert(ctx, wanted)
+		node, err := _c.Save(ctx)
 		if err != nil {
 			return err
 		}
-		// The update is part of the creation: no hook and no default applies to it. It finds nothing if a
-		// hook has returned a Visit that was there already, or has deleted it.
-		n, err := NewVisitClient(within).Update().Where(visit.ID(node.ID), visit.InstanceIDIsNil()).SetInstanceID(id).sqlSave(ctx)
-		if err != nil {
+		nodes = []*Visit{node}
+		if len(conflict) > 0 {
+			nodes, err = NewVisitClient(within).upsertInstances(ctx, verbs, nodes, named, spec)
 			return err
 		}
-		if n == 0 {
-			return &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: Visit has an instance already, or a hook has deleted it")}
-		}
-		node.InstanceID = &id
-		return nil
+		return NewVisitClient(within).insertInstances(ctx, verbs, nodes, spec)
 	})
 	if err != nil {
 		return nil, err
 	}
-	node.config = outer
-	return node, nil
+	nodes[0].config = outer
+	return nodes[0], nil
+}
+
+// SaveWith creates the Visit entities together with their instances, which it inserts in one call:
+// all of them, or none. See VisitCreate.SaveWith.
+func (_c *VisitCreateBulk) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Visit) durablefsm.Spec) ([]*Visit, error) {
+	if _c.err != nil {
+		return nil, _c.err
+	}
+	for i, b := range _c.builders {
+		if len(b.conflict) > 0 {
+			return nil, fmt.Errorf("ent: OnConflict was set for builder %d. Set it on the VisitCreateBulk instead", i)
+		}
+	}
+	var nodes []*Visit
+	outer := _c.config
+	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
+		_c.config = within
+		defer func() { _c.config = outer }()
+		for _, b := range _c.builders {
+			own, mutation := b.config, b.mutation
+			b.config, mutation.config = within, within
+			defer func() { b.config, mutation.config, b.mutation.config = own, own, own }()
+		}
+		named, conflict := false, _c.conflict
+		if len(conflict) > 0 {
+			_c.conflict = durableConflict(conflict, visit.FieldInstanceID, &named)
+			defer func() { _c.conflict = conflict }()
+		}
+		if nodes, err = _c.Save(ctx); err != nil {
+			return err
+		}
+		if len(conflict) > 0 {
+			nodes, err = NewVisitClient(within).upsertInstances(ctx, verbs, nodes, named, spec)
+			return err
+		}
+		return NewVisitClient(within).insertInstances(ctx, verbs, nodes, spec)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, node := range nodes {
+		node.config = outer
+	}
+	return nodes, nil
+}
+
+// insertInstances inserts the instances of entities that were just saved, in one call, and lets
+// these point at them.
+func (c *VisitClient) insertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Visit, spec func(*Visit) durablefsm.Spec) error {
+	if spec == nil {
+		return errors.New("ent: the function that returns the spec is nil")
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	specs := make([]durablefsm.Spec, len(nodes))
+	for i, node := range nodes {
+		if node.InstanceID != nil {
+			return &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: Visit has an instance already")}
+		}
+		specs[i] = spec(node)
+		if got := specs[i].Options().Machine; got != "checkout" {
+			return &ValidationError{Name: visit.FieldInstanceID, err: fmt.Errorf("ent: Visit is driven by machine %q, not by %q", "checkout", got)}
+		}
+	}
+	ids, err := durableInsert(ctx, verbs, specs)
+	if err != nil {
+		return err
+	}
+	// The update is part of the creation: no hook and no default applies to it. It misses an entity if
+	// a hook has returned one that was there already, or has deleted it. A statement changes 1,000
+	// entities, since each of them is compared with each id.
+	for from := 0; from < len(nodes); from += 1000 {
+		some := nodes[from:min(from+1000, len(nodes))]
+		_spec := sqlgraph.NewUpdateSpec(visit.Table, visit.Columns, sqlgraph.NewFieldSpec(visit.FieldID, field.TypeInt))
+		_spec.Predicate = func(s *sql.Selector) {
+			all := make([]int, len(some))
+			for i, node := range some {
+				all[i] = node.ID
+			}
+			visit.IDIn(all...)(s)
+			visit.InstanceIDIsNil()(s)
+		}
+		_spec.AddModifier(func(u *sql.UpdateBuilder) {
+			u.Set(visit.FieldInstanceID, sql.ExprFunc(func(b *sql.Builder) {
+				b.WriteString("CASE")
+				for i, node := range some {
+					s := sql.Dialect(c.driver.Dialect()).Select().From(sql.Table(visit.Table))
+					visit.ID(node.ID)(s)
+					b.WriteString(" WHEN ").Join(s.P()).WriteString(" THEN ").Arg(int64(ids[from+i])).WriteString("::bigint")
+				}
+				b.WriteString(" END")
+			}))
+		})
+		n, err := sqlgraph.UpdateNodes(ctx, c.driver, _spec)
+		if sqlgraph.IsConstraintError(err) {
+			err = &ConstraintError{msg: err.Error(), wrap: err}
+		}
+		if err != nil {
+			return err
+		}
+		if n != len(some) {
+			return &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: Visit has an instance already, or a hook has deleted it")}
+		}
+	}
+	for i, node := range nodes {
+		node.InstanceID = &ids[i]
+	}
+	return nil
+}
+
+// upsertInstances reads and locks the entities of an upsert, and inserts the instances of those that
+// have none.
+func (c *VisitClient) upsertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Visit, named bool, spec func(*Visit) durablefsm.Spec) ([]*Visit, error) {
+	ids := make([]int, len(nodes))
+	for i, node := range nodes {
+		ids[i] = node.ID
+		named = named || node.InstanceID != nil
+	}
+	if named {
+		return nil, &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: an upsert that inserts instances does not set visit.FieldInstanceID")}
+	}
+	query := c.Query()
+	query.inters = nil // they apply to what users see, not to what they create
+	query.Where(visit.IDIn(ids...)).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(visit.ByID())
+	found, err := query.sqlAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	of := make(map[int]*Visit, len(found))
+	var without []*Visit
+	for _, node := range found {
+		of[node.ID] = node
+		if node.InstanceID == nil {
+			without = append(without, node)
+		}
+	}
+	out := make([]*Visit, len(nodes))
+	for i, node := range nodes {
+		there, ok := of[node.ID]
+		if !ok {
+			return nil, &ValidationError{Name: visit.FieldInstanceID, err: errors.New("ent: the upsert did not tell the id of a Visit that was there already: upsert it by its id, or alone, and not with DoNothing")}
+		}
+		out[i] = there
+	}
+	return out, c.insertInstances(ctx, verbs, without, spec)
+}
+
+// SaveWith executes the upsert; see VisitCreate.SaveWith. It returns the Visit as it is now.
+func (u *VisitUpsertOne) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Visit) durablefsm.Spec) (*Visit, error) {
+	if len(u.create.conflict) == 0 {
+		return nil, errors.New("ent: missing options for VisitCreate.OnConflict")
+	}
+	return u.create.SaveWith(ctx, eng, spec)
+}
+
+// SaveWith executes the upserts; see VisitCreate.SaveWith. It returns the entities as they are
+// now.
+func (u *VisitUpsertBulk) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Visit) durablefsm.Spec) ([]*Visit, error) {
+	if len(u.create.conflict) == 0 {
+		return nil, errors.New("ent: missing options for VisitCreateBulk.OnConflict")
+	}
+	return u.create.SaveWith(ctx, eng, spec)
 }
 
 // VisitCreateBulk is the builder for creating many Visit entities in bulk.

@@ -59,6 +59,40 @@ var (
 			},
 		},
 	}
+	// ParcelsColumns holds the columns for the "parcels" table.
+	ParcelsColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeInt, Increment: true},
+		{Name: "instance_id", Type: field.TypeInt64, Unique: true, Nullable: true},
+		{Name: "number", Type: field.TypeString, Unique: true},
+		{Name: "cents", Type: field.TypeInt64, Default: 100},
+		{Name: "parcel_holds", Type: field.TypeInt, Nullable: true},
+	}
+	// ParcelsTable holds the schema information for the "parcels" table.
+	ParcelsTable = &schema.Table{
+		Name:       "parcels",
+		Columns:    ParcelsColumns,
+		PrimaryKey: []*schema.Column{ParcelsColumns[0]},
+		ForeignKeys: []*schema.ForeignKey{
+			{
+				Symbol:     "parcels_parcels_holds",
+				Columns:    []*schema.Column{ParcelsColumns[4]},
+				RefColumns: []*schema.Column{ParcelsColumns[0]},
+				OnDelete:   schema.SetNull,
+			},
+		},
+	}
+	// ShipmentsColumns holds the columns for the "shipments" table.
+	ShipmentsColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeUUID},
+		{Name: "instance_id", Type: field.TypeInt64, Unique: true, Nullable: true},
+		{Name: "number", Type: field.TypeString, Unique: true},
+	}
+	// ShipmentsTable holds the schema information for the "shipments" table.
+	ShipmentsTable = &schema.Table{
+		Name:       "shipments",
+		Columns:    ShipmentsColumns,
+		PrimaryKey: []*schema.Column{ShipmentsColumns[0]},
+	}
 	// VisitsColumns holds the columns for the "visits" table.
 	VisitsColumns = []*schema.Column{
 		{Name: "id", Type: field.TypeInt, Increment: true},
@@ -76,10 +110,13 @@ var (
 		InvoicesTable,
 		LedgersTable,
 		OrdersTable,
+		ParcelsTable,
+		ShipmentsTable,
 		VisitsTable,
 	}
 )
 
 func init() {
 	InvoicesTable.ForeignKeys[0].RefTable = LedgersTable
+	ParcelsTable.ForeignKeys[0].RefTable = ParcelsTable
 }

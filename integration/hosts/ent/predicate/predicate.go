@@ -15,5 +15,11 @@ type Ledger func(*sql.Selector)
 // Order is the predicate function for order builders.
 type Order func(*sql.Selector)
 
+// Parcel is the predicate function for parcel builders.
+type Parcel func(*sql.Selector)
+
+// Shipment is the predicate function for shipment builders.
+type Shipment func(*sql.Selector)
+
 // Visit is the predicate function for visit builders.
 type Visit func(*sql.Selector)

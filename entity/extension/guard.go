@@ -1,0 +1,94 @@
+package extension
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"entgo.io/ent/entc/gen"
+)
+
+// moved are methods of ent's that a guarded type has from the templates instead, where they have
+// the name ours. They call what ent generates, under another name. No template of ent's offers a
+// place in them: a hook of ent's runs before other hooks have said what is saved, cannot bring the
+// builder into a transaction, and has to be imported by each program (ent/runtime).
+type moved struct{ builder, method, name, ours string }
+
+func moves(n *gen.Type) ([]moved, error) {
+	is, err := driven(n.Annotations)
+	if err != nil || is == nil || !is.Guarded() {
+		return nil, err
+	}
+	all := []moved{{n.CreateName(), "check", "checkFields", "durableCheck"}}
+	if is.OnCreate {
+		all = append(all, moved{n.CreateName(), "Save", "saveAlone", "durableSave"}, moved{n.CreateBulkName(), "Save", "saveAlone", "durableSave"})
+	}
+	return all, nil
+}
+
+// guard renames methods in the file of a type's creation, which ent has just written.
+func guard(n *gen.Type) error {
+	all, err := moves(n)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	file := filepath.Join(n.Config.Target, n.PackageDir()+"_create.go")
+	source, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read what ent generated: %w", err)
+	}
+	if source, err = renamed(source, all); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return os.WriteFile(file, source, 0o644) //nolint:gosec // as ent writes it
+}
+
+// renamed returns a source with methods renamed.
+func renamed(source []byte, all []moved) ([]byte, error) {
+	files := token.NewFileSet()
+	parsed, err := parser.ParseFile(files, "", source, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return nil, fmt.Errorf("parse what ent generated: %w", err)
+	}
+	type edit struct {
+		from, to int
+		text     string
+	}
+	var edits []edit
+	at := func(pos token.Pos) int { return files.Position(pos).Offset }
+	for _, m := range all {
+		theirs, ours := methodOf(parsed, m.builder, m.method), methodOf(parsed, m.builder, m.ours)
+		if theirs == nil || ours == nil {
+			return nil, fmt.Errorf("%s has no method %s: this version of ent is not known to the extension of gendurable", m.builder, m.method)
+		}
+		edits = append(edits, edit{at(theirs.Doc.Pos()), at(theirs.Doc.End()), fmt.Sprintf("// %s is %s as ent generates it.", m.name, m.method)},
+			edit{at(theirs.Name.Pos()), at(theirs.Name.End()), m.name}, edit{at(ours.Name.Pos()), at(ours.Name.End()), m.method})
+	}
+	slices.SortFunc(edits, func(a, b edit) int { return b.from - a.from })
+	for _, e := range edits { // from the end, so that offsets before it hold
+		source = slices.Replace(source, e.from, e.to, []byte(e.text)...)
+	}
+	return source, nil
+}
+
+// methodOf returns a method of a pointer, if it has a comment, as ent's methods have.
+func methodOf(file *ast.File, builder, method string) *ast.FuncDecl {
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Recv == nil || f.Name.Name != method || f.Doc == nil {
+			continue
+		}
+		star, ok := f.Recv.List[0].Type.(*ast.StarExpr)
+		if !ok {
+			continue
+		}
+		if of, ok := star.X.(*ast.Ident); ok && of.Name == builder {
+			return f
+		}
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package schema
+
+import (
+	"entgo.io/ent"
+	"entgo.io/ent/schema/edge"
+	"entgo.io/ent/schema/field"
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/entity"
+)
+
+// Shipment is not created without its instance.
+type Shipment struct{ ent.Schema }
+
+// Mixin returns the link to the instance.
+func (Shipment) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenBy("checkout").Required()} }
+
+// Fields returns the fields of a shipment. Its ids are UUIDs; the carrier's number is unique too.
+func (Shipment) Fields() []ent.Field {
+	return []ent.Field{
+		field.UUID("id", uuid.UUID{}).Default(uuid.New),
+		field.String("number").Unique(),
+	}
+}
+
+// Parcel is created with its instance, by whatever way.
+type Parcel struct{ ent.Schema }
+
+// Mixin returns the link to the instance.
+func (Parcel) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenBy("checkout").OnCreate()} }
+
+// Fields returns the fields of a parcel. Postgres makes the ids; the number is unique.
+func (Parcel) Fields() []ent.Field {
+	return []ent.Field{
+		field.String("number").Unique(),
+		field.Int64("cents").Default(100),
+	}
+}
+
+// Edges returns the parcels that a parcel holds.
+func (Parcel) Edges() []ent.Edge {
+	return []ent.Edge{edge.To("holds", Parcel.Type).From("holder").Unique()}
+}
