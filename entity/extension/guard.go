@@ -12,10 +12,8 @@ import (
 	"entgo.io/ent/entc/gen"
 )
 
-// moved are methods of ent's that a guarded type has from the templates instead, where they have
-// the name ours. They call what ent generates, under another name. No template of ent's offers a
-// place in them: a hook of ent's runs before other hooks have said what is saved, cannot bring the
-// builder into a transaction, and has to be imported by each program (ent/runtime).
+// A moved method of ent's gets another name, and the templates' method, named ours, gets its name
+// and calls it. This is decision D99: ent's templates offer no place in these methods.
 type moved struct{ builder, method, name, ours string }
 
 func moves(n *gen.Type) ([]moved, error) {

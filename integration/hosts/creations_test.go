@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"entgo.io/ent/dialect"
 	entsql "entgo.io/ent/dialect/sql"
@@ -37,8 +38,8 @@ func parcels(c *ent.Client, numbers ...string) *ent.ParcelCreateBulk {
 	return c.Parcel.MapCreateBulk(numbers, func(b *ent.ParcelCreate, i int) { b.SetNumber(numbers[i]) })
 }
 
-// hold checks that so many entities are there, each with an instance of its own, and no other
-// instance.
+// hold checks that so many entities are there, each with another instance, and that there
+// are no more instances.
 func (s *shop) hold(table string, want int) {
 	s.t.Helper()
 	require.Equal(s.t, []int{want, want, want}, []int{s.count(table), s.instances(),
@@ -153,7 +154,7 @@ func TestOnCreate(t *testing.T) {
 		client.Parcel.OnCreate(s.eng, nil)
 		require.ErrorContains(t, client.Parcel.Create().SetNumber("1").Exec(t.Context()), "returns the spec is nil")
 		s.hold(table, 0)
-		client.Parcel.OnCreate(s.eng, specOfParcel)
+		drive(client, s.eng)
 
 		want := 0
 		saved := func(p *ent.Parcel, err error) {
@@ -298,7 +299,7 @@ func TestOnCreateCreatesBothOrNeither(t *testing.T) {
 	})
 }
 
-// An upsert makes an instance for what has none, and no second one.
+// An upsert makes an instance for each entity that has none, and no second one.
 func TestUpsertsWithInstances(t *testing.T) {
 	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
 		client := ent.NewClient(ent.Driver(driver))
@@ -348,7 +349,7 @@ func TestUpsertsWithInstances(t *testing.T) {
 		require.NoError(t, err)
 
 		// The same by plain calls, once OnCreate says which instance.
-		client.Parcel.OnCreate(s.eng, specOfParcel)
+		drive(client, s.eng)
 		id, err := upsert(client, "1").UpdateNewValues().ID(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, first.ID, id)
@@ -358,7 +359,7 @@ func TestUpsertsWithInstances(t *testing.T) {
 		require.NoError(t, parcels(client, "7", "8").OnConflict(entsql.DoNothing()).Exec(t.Context()))
 		s.hold(table, 8)
 
-		// An upsert does not name the instance, whatever its way.
+		// No upsert names the instance.
 		for _, refused := range []interface{ Exec(context.Context) error }{
 			upsert(client, "1").ClearInstanceID(),
 			upsert(client, "1").SetInstanceID(500),
@@ -386,6 +387,56 @@ func TestUpsertsWithInstances(t *testing.T) {
 		_, err = client.Parcel.CreateBulk(astray).SaveWith(t.Context(), s.eng, specOfParcel)
 		require.ErrorContains(t, err, "OnConflict was set for builder 0")
 		s.hold(table, 8)
+	})
+}
+
+// SaveWith of many saves all with their instances, or none. Its builders can be used again.
+func TestSaveWithOfMany(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		client := ent.NewClient(ent.Driver(driver))
+		many := client.Order.CreateBulk(creation(client.Order, 1), creation(client.Order, 2), creation(client.Order, 3))
+		both := func(want int) {
+			t.Helper()
+			require.Equal(t, []int{want, want}, []int{s.instances(), counted(t, client)})
+		}
+		for want, spec := range map[string]func(*ent.Order) fsm.Spec{
+			"the instance of entity 2 of 3: gendurable: window taken": func(o *ent.Order) fsm.Spec { return specOf(o).Throttle("order", time.Hour) },
+			"the instance of entity 2 of 3: gendurable: key occupied": func(o *ent.Order) fsm.Spec { return specOf(o).Key("order") },
+			`driven by machine "checkout", not by "refund"`: func(o *ent.Order) fsm.Spec {
+				if o.ID < 3 {
+					return specOf(o)
+				}
+				return fsm.Declare[cart, int64]("refund").New(cart{})
+			},
+		} {
+			_, err := many.SaveWith(t.Context(), s.eng, spec)
+			require.ErrorContains(t, err, want)
+			both(0)
+		}
+		_, err := many.SaveWith(t.Context(), nil, specOf)
+		require.ErrorContains(t, err, "the engine is nil")
+		_, err = client.Order.MapCreateBulk(5, func(*ent.OrderCreate, int) {}).SaveWith(t.Context(), s.eng, specOf)
+		require.ErrorContains(t, err, "wrong type int")
+		none, err := client.Order.CreateBulk().SaveWith(t.Context(), s.eng, specOf)
+		require.NoError(t, err)
+		require.Empty(t, none)
+		_, err = client.Order.CreateBulk(creation(client.Order, 4), creation(client.Order, 5).SetInstanceID(500)).SaveWith(t.Context(), s.eng, specOf)
+		require.ErrorContains(t, err, "has an instance already")
+		both(0)
+
+		placed, err := many.SaveWith(t.Context(), s.eng, specOf)
+		require.NoError(t, err)
+		both(3)
+		for i, o := range placed {
+			require.EqualValues(t, i+1, o.ID)
+			got, err := s.eng.Get(t.Context(), orderKey(o.ID))
+			require.NoError(t, err)
+			require.Equal(t, got.ID, *o.InstanceID)
+			s.reaches(got.ID, fsm.StatusAwaitingSignal)
+			require.NoError(t, o.Update().SetCents(1).Exec(t.Context()))
+		}
+		require.NoError(t, client.Order.CreateBulk(creation(client.Order, 4), creation(client.Order, 5)).Exec(t.Context()), "without an option, a plain creation makes no instance")
+		require.Equal(t, 3, s.instances())
 	})
 }
 
@@ -423,7 +474,7 @@ func TestUpsertsAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	client := ent.NewClient(ent.Driver(entpgx.New(s.pool)))
-	client.Parcel.OnCreate(s.eng, specOfParcel)
+	drive(client, s.eng)
 	tx, err := client.Tx(t.Context())
 	require.NoError(t, err)
 	upsert := func(c *ent.Client) (int, error) {
@@ -446,7 +497,7 @@ func TestOnCreateInAnothersTransaction(t *testing.T) {
 		if strings.Contains(t.Name(), "schema") {
 			t.Skip("a transaction of the pool does not see that schema")
 		}
-		client.Parcel.OnCreate(s.eng, specOfParcel)
+		drive(client, s.eng)
 		for _, commit := range []bool{false, true} {
 			native, err := s.pool.Begin(t.Context())
 			require.NoError(t, err)
