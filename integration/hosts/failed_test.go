@@ -48,6 +48,18 @@ var fails = map[string]func(t *testing.T, s *shop, c *ent.Client) error{
 		_, err := creation(c.Order, 2).SaveWith(t.Context(), s.eng, func(*ent.Order) fsm.Spec { return checkout.New(cart{}).Key(orderKey(1)) })
 		return err
 	},
+	"a spec of many is a duplicate": func(t *testing.T, s *shop, c *ent.Client) error {
+		_, err := c.Order.CreateBulk(creation(c.Order, 2), creation(c.Order, 4)).SaveWith(t.Context(), s.eng, func(o *ent.Order) fsm.Spec {
+			return checkout.New(cart{}).Key(orderKey(o.ID - 1))
+		})
+		return err
+	},
+	"the spec of an upsert is a duplicate": func(t *testing.T, s *shop, c *ent.Client) error {
+		_, err := creation(c.Order, 3).OnConflictColumns(order.FieldID).Ignore().SaveWith(t.Context(), s.eng, func(*ent.Order) fsm.Spec {
+			return checkout.New(cart{}).Key(orderKey(1))
+		})
+		return err
+	},
 	"the spec is another machine's": func(t *testing.T, s *shop, c *ent.Client) error {
 		_, err := creation(c.Order, 2).SaveWith(t.Context(), s.eng, func(*ent.Order) fsm.Spec { return fsm.Declare[cart, int64]("refund").New(cart{}) })
 		return err
@@ -143,8 +155,8 @@ func TestACallThatFailsLeavesNothingBehind(t *testing.T) {
 		require.NoError(t, creation(client.Order, 3).Exec(t.Context()))
 		_, err = s.pool.Exec(t.Context(), `DO $$ DECLARE place text; BEGIN
 			FOR place IN SELECT relnamespace::regnamespace FROM pg_class WHERE relname = 'orders' AND relkind = 'r' LOOP
-				EXECUTE format('CREATE TABLE %1$I.parcels (orders bigint REFERENCES %1$I.orders)', place);
-				EXECUTE format('INSERT INTO %1$I.parcels SELECT id FROM %1$I.orders WHERE id = 3', place);
+				EXECUTE format('CREATE TABLE %1$I.lines (orders bigint REFERENCES %1$I.orders)', place);
+				EXECUTE format('INSERT INTO %1$I.lines SELECT id FROM %1$I.orders WHERE id = 3', place);
 			END LOOP;
 		END $$`)
 		require.NoError(t, err)
