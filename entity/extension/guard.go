@@ -34,7 +34,7 @@ func guard(n *gen.Type) error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	file := filepath.Join(n.Config.Target, n.PackageDir()+"_create.go")
+	file := filepath.Join(n.Target, n.PackageDir()+"_create.go")
 	source, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("read what ent generated: %w", err)

@@ -360,7 +360,9 @@ func TestUpsertsWithInstances(t *testing.T) {
 		s.hold(table, 8)
 
 		// No upsert names the instance.
-		for _, refused := range []interface{ Exec(context.Context) error }{
+		for _, refused := range []interface {
+			Exec(ctx context.Context) error
+		}{
 			upsert(client, "1").ClearInstanceID(),
 			upsert(client, "1").SetInstanceID(500),
 			client.Parcel.Create().SetNumber("1").SetInstanceID(500).OnConflictColumns(parcel.FieldNumber).UpdateNewValues(),
@@ -612,7 +614,9 @@ func TestStatementsOfACreation(t *testing.T) {
 		}
 		return out
 	}
-	of := func(exec interface{ Exec(context.Context) error }) []string {
+	of := func(exec interface {
+		Exec(ctx context.Context) error
+	}) []string {
 		log.taken()
 		require.NoError(t, exec.Exec(t.Context()))
 		return log.taken()
