@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,189 +15,37 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/dashboard"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/neighbours"
 )
 
-// The hidden instances have ids, keys, labels, states, errors and payloads that occur nowhere else.
-// They have another queue, another machine and another label than those that may be seen, so that
-// each kind of bounds hides the same.
-const firstHidden = 7_700_000_000_000_001
+// tenants is a database that two tenants share.
+type tenants struct{ *neighbours.Neighbours }
 
-var secrets = []string{
-	"hidden-key", "hidden-label", "hidden-state", "hidden-error", "hidden-payload", "hidden-signal", "hidden-partition", "hidden-node",
-	"hidden-gate", "hidden-schedule", "hidden-reason", "hidden-dedup",
-}
-
-// neighbours is a database that two tenants share.
-type neighbours struct {
-	pool          *pgxpool.Pool
-	eng           *engine.Engine // runs no steps: what changes, a request has changed
-	ours, theirs  map[string]fsm.ID
-	machines      []fsm.Definition
-	waiting, over *fsm.Machine[string, string]
-}
-
-// newNeighbours lets the instances of both run until they are parked or have ended, and stops the
-// worker.
-func newNeighbours(t *testing.T) *neighbours {
+func newNeighbours(t *testing.T) tenants {
 	t.Helper()
-	n := &neighbours{pool: pgtest.Pool(t, pgtest.Migrated(t)), ours: map[string]fsm.ID{}, theirs: map[string]fsm.ID{}}
-	n.waiting, n.over = fsm.Declare[string, string]("our", fsm.Queue("ours")), fsm.Declare[string, string]("their", fsm.Queue("theirs"))
-	our := func(state string) fsm.Spec { return n.waiting.New(state).Label("tenant", "ours") }
-	their := func(state string) fsm.Spec { return n.over.New(state).Label("tenant", "hidden-label") }
-	for _, m := range []*fsm.Machine[string, string]{n.waiting, n.over} {
-		n.machines = append(n.machines, m.Define(
-			fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
-				switch v.State {
-				case "fails", "hidden-state fails":
-					if strings.HasPrefix(v.State, "hidden") {
-						return nil, fsm.Permanent(errors.New("hidden-error"))
-					}
-					return nil, fsm.Permanent(errors.New("plain-error"))
-				case "graph": // of which all nodes are hidden
-					return v.ScheduleGraph("end", v.State, fsm.Node("hidden-node", their("hidden-state")),
-						fsm.Node("hidden-node-behind", their("hidden-state")).After("hidden-node")), nil
-				case "own graph":
-					return v.ScheduleGraph("end", v.State, fsm.Node("own-node", our("node"))), nil
-				case "family": // the children that are hidden are not cancelled with it
-					return v.ScheduleChildren("end", v.State, our("child"), their("hidden-state")), nil
-				case "hidden-state family":
-					return v.ScheduleChildren("end", v.State, our("child of theirs"), our("fails"), their("hidden-state")), nil
-				case "hidden-state graph":
-					return v.ScheduleGraph("end", v.State, fsm.Node("our-node", our("node of theirs")),
-						fsm.Node("hidden-node", their("hidden-state")).After("our-node")), nil
-				}
-				return v.Await("end", v.State, fsm.DeclareSignal[string]("go")), nil
-			}).To("end"),
-			fsm.Step("end", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
-				return v.Done(v.State), nil
-			})))
-	}
-	worker, err := engine.New(engine.Config{
-		Pool: n.pool, Machines: n.machines,
-		Queues: map[string]engine.Queue{"ours": {Concurrency: 4, PollMax: 100 * time.Millisecond}, "theirs": {Concurrency: 4, PollMax: 100 * time.Millisecond}},
-		Schedules: []engine.Schedule{
-			engine.Every("hidden-schedule", 24*time.Hour, their("hidden-state")), engine.Every("our-schedule", 24*time.Hour, our("scheduled")),
-		},
-	})
-	require.NoError(t, err)
-	require.NoError(t, worker.Start(t.Context()))
-	n.eng = worker
-	// Ids begin where no other number does.
-	_, err = n.pool.Exec(t.Context(), fmt.Sprintf(`ALTER TABLE gendurable.gen_durable ALTER id RESTART WITH %d`, firstHidden))
-	require.NoError(t, err)
-	n.insert(t, n.theirs, "parked", their("hidden-state").Key("hidden-key").PartitionKey("shared-partition"))
-	n.insert(t, n.theirs, "failed", their("hidden-state fails"))
-	n.insert(t, n.theirs, "family", their("hidden-state family"))
-	n.insert(t, n.theirs, "graph", their("hidden-state graph"))
-	n.insert(t, n.theirs, "runnable", their("hidden-state").After(time.Hour).PartitionKey("hidden-partition").Key("hidden-key-2"))
-	n.insert(t, n.ours, "key lost", our("fails").Key("shared-key"))
-	n.insert(t, n.theirs, "key taken", their("hidden-state").Key("shared-key"))
-	n.insert(t, n.ours, "graph", our("graph"))
-	n.insert(t, n.ours, "family", our("family"))
-	line := their("hidden-state").PartitionKey("line")
-	n.insert(t, n.theirs, "first in line", line.After(time.Hour))
-	_, err = n.pool.Exec(t.Context(), `ALTER TABLE gendurable.gen_durable ALTER id RESTART WITH 1001`)
-	require.NoError(t, err)
-	n.insert(t, n.ours, "parked", our("waits"))
-	n.insert(t, n.ours, "own graph", our("own graph"))
-	n.insert(t, n.ours, "failed", our("fails"))
-	n.insert(t, n.ours, "runnable", our("waits").After(time.Hour).PartitionKey("our-partition"))
-	n.rest(t)
-	ctx := t.Context()
-	_, err = worker.Signal(ctx, n.theirs["parked"], fsm.DeclareSignal[string]("hidden-signal").With("hidden-payload").DedupKey("hidden-dedup"))
-	require.NoError(t, err)
-	_, err = worker.Admin().SetGate(ctx, engine.Gate{Name: "hidden-gate", Queue: "theirs", Places: 3})
-	require.NoError(t, err)
-	_, err = worker.Admin().SetGate(ctx, engine.Gate{Name: "our-gate", Queue: "ours", Places: 3})
-	require.NoError(t, err)
-	_, err = worker.Admin().Pause(ctx, n.theirs["runnable"], engine.Reason("hidden-reason"))
-	require.NoError(t, err)
-	require.NoError(t, worker.Stop(context.WithoutCancel(ctx)))
-	n.eng, err = engine.New(engine.Config{Pool: n.pool})
-	require.NoError(t, err)
-	_, err = n.eng.Admin().RunNow(ctx, n.theirs["first in line"])
-	require.NoError(t, err)
-	_, err = n.eng.Insert(ctx, our("waits").PartitionKey("line"))
-	require.NoError(t, err)
-	// Members of families that may be seen have ids that may be shown.
-	rows, err := n.pool.Query(ctx, `SELECT id, state #>> '{}', queue FROM gendurable.gen_durable WHERE parent_id IS NOT NULL OR partition_key = 'line'`)
-	require.NoError(t, err)
-	var id fsm.ID
-	var state, queue string
-	_, err = pgx.ForEachRow(rows, []any{&id, &state, &queue}, func() error {
-		into := n.theirs
-		if queue == "ours" {
-			into = n.ours
-		}
-		into[fmt.Sprint(state, " ", len(into))] = id
-		return nil
-	})
-	require.NoError(t, err)
-	return n
-}
-
-// insert inserts one instance, and waits until it stands.
-func (n *neighbours) insert(t *testing.T, into map[string]fsm.ID, name string, spec fsm.Spec) {
-	t.Helper()
-	id, err := n.eng.Insert(t.Context(), spec)
-	require.NoError(t, err)
-	into[name] = id
-	n.rest(t)
-}
-
-// rest waits until nothing is about to run.
-func (n *neighbours) rest(t *testing.T) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		var busy int
-		err := n.pool.QueryRow(t.Context(), `SELECT count(*) FROM gendurable.gen_durable WHERE status IN ('runnable', 'executing') AND eligible_at <= now()`).Scan(&busy)
-		return err == nil && busy == 0
-	}, patience, 10*time.Millisecond)
-}
-
-// hidden has all rows that a bound request must leave as they are, each as text.
-func (n *neighbours) hidden(t *testing.T) []string {
-	t.Helper()
-	rows, err := n.pool.Query(t.Context(), `SELECT to_jsonb(g)::text FROM gendurable.gen_durable g WHERE queue = 'theirs'
-		UNION ALL SELECT to_jsonb(s)::text FROM gendurable.signals s JOIN gendurable.gen_durable g ON g.id = s.target_id WHERE g.queue = 'theirs'
-		UNION ALL SELECT to_jsonb(s)::text FROM gendurable.schedules s
-		UNION ALL SELECT to_jsonb(s)::text FROM gendurable.gates s
-		UNION ALL SELECT h.instance || h.kind FROM gendurable.history h JOIN gendurable.gen_durable g ON g.id = h.instance WHERE g.queue = 'theirs'
-		UNION ALL SELECT to_jsonb(s)::text FROM gendurable.paused_queues s WHERE s.queue <> 'ours' ORDER BY 1`)
-	require.NoError(t, err)
-	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	require.NoError(t, err)
-	return all
+	return tenants{neighbours.New(t)}
 }
 
 // serveTo serves the dashboard to one access.
-func (n *neighbours) serveTo(t *testing.T, access dashboard.Access) *world {
+func (n tenants) serveTo(t *testing.T, access dashboard.Access) *world {
 	t.Helper()
-	h, err := dashboard.New(n.eng, dashboard.Options{Authorize: func(*http.Request) (dashboard.Access, error) { return access, nil }})
+	h, err := dashboard.New(n.Engine, dashboard.Options{Authorize: func(*http.Request) (dashboard.Access, error) { return access, nil }})
 	require.NoError(t, err)
-	w := &world{t, n.eng, httptest.NewServer(h)}
+	w := &world{t, n.Engine, httptest.NewServer(h)}
 	t.Cleanup(w.Close)
 	w.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return w
 }
 
-var bounded = map[string]engine.Bounds{
-	"queue": {Queues: []string{"ours"}}, "machine": {Machines: []string{"our"}}, "label": {Labels: map[string]string{"tenant": "ours"}},
-	"all three": {Queues: []string{"ours", "others"}, Machines: []string{"our"}, Labels: map[string]string{"tenant": "ours"}},
-}
-
 // askings are the requests for a route: every id in each path, and each query that could select
 // hidden instances.
-func (n *neighbours) askings(t *testing.T, pattern, plan string) (all []string) {
+func (n tenants) askings(t *testing.T, pattern, plan string) (all []string) {
 	t.Helper()
 	_, path, _ := strings.Cut(pattern, " ")
 	path = strings.TrimSuffix(path, "{$}")
@@ -211,7 +58,7 @@ func (n *neighbours) askings(t *testing.T, pattern, plan string) (all []string) 
 	if strings.Contains(path, "{id}") {
 		fill["{verb}"] = []string{"cancel", "retry", "restart", "run_now", "reschedule", "pause", "resume", "edit", "rewind", "signal"}
 	}
-	for _, of := range []map[string]fsm.ID{n.ours, n.theirs} {
+	for _, of := range []map[string]fsm.ID{n.Ours, n.Theirs} {
 		for _, id := range of {
 			fill["{id}"] = append(fill["{id}"], fmt.Sprint(id))
 		}
@@ -238,9 +85,9 @@ func (n *neighbours) askings(t *testing.T, pattern, plan string) (all []string) 
 		}
 		for _, query := range []string{
 			"queue=theirs", "machine=their", "key=hidden-key", "key=shared-key", "prefix=hid", "label=tenant=hidden-label", "status=failed", "status=failed&rows=1",
-			"error=hidden-e", "partition=hidden-partition", "partition=shared-partition", fmt.Sprint("parent=", n.theirs["family"]), "rows=1", "order=oldest&rows=1",
-			"format=csv", "format=json&status=awaiting_signal", "q=hidden-key", "q=shared-key", "q=theirs", "q=their", fmt.Sprint("q=", n.theirs["parked"]),
-			"keys=hidden-gate", "keys=our-gate", "name=their", "name=our", fmt.Sprint("instance=", n.theirs["runnable"]), "verb=pause", "after=a", "since=1h", "actor=x",
+			"error=hidden-e", "partition=hidden-partition", "partition=shared-partition", fmt.Sprint("parent=", n.Theirs["family"]), "rows=1", "order=oldest&rows=1",
+			"format=csv", "format=json&status=awaiting_signal", "q=hidden-key", "q=shared-key", "q=theirs", "q=their", fmt.Sprint("q=", n.Theirs["parked"]),
+			"keys=hidden-gate", "keys=our-gate", "name=their", "name=our", fmt.Sprint("instance=", n.Theirs["runnable"]), "verb=pause", "after=a", "since=1h", "actor=x",
 		} {
 			all = append(all, path+"?"+query)
 		}
@@ -249,7 +96,7 @@ func (n *neighbours) askings(t *testing.T, pattern, plan string) (all []string) 
 }
 
 // bodies are what a POST to a path may carry.
-func (n *neighbours) bodies(path string) []string {
+func (n tenants) bodies(path string) []string {
 	form := func(fields ...string) string {
 		all := url.Values{}
 		for i := 0; i < len(fields); i += 2 {
@@ -304,20 +151,20 @@ func (n *neighbours) bodies(path string) []string {
 // changes none of them, by any route: the table of routes is the list, so a new one is in it.
 func TestNoRouteLeadsOutOfBounds(t *testing.T) {
 	t.Parallel()
-	for name, within := range bounded {
+	for name, within := range neighbours.Bounds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNeighbours(t)
 			access := dashboard.Access{Level: dashboard.Operate, Actor: "eve", Within: within}
 			w := n.serveTo(t, access)
-			before := n.hidden(t)
+			before := n.Hidden(t)
 			all := n.serveTo(t, dashboard.Access{Level: dashboard.Operate, Actor: "eve"})
 			plan := strings.TrimPrefix(all.post("/plan", http.StatusSeeOther, "verb", "cancel", "all", "1"), "plans/")
 			routes := dashboard.Routes()
 			slices.SortStableFunc(routes, func(a, b string) int { return strings.Compare(a[:3], b[:3]) }) // GET before POST
 			asked, told := 0, 0
-			hides := slices.Clone(secrets)
-			for _, id := range n.theirs {
+			hides := slices.Clone(neighbours.Secrets)
+			for _, id := range n.Theirs {
 				hides = append(hides, fmt.Sprint(id))
 			}
 			for _, pattern := range routes {
@@ -345,9 +192,9 @@ func TestNoRouteLeadsOutOfBounds(t *testing.T) {
 			}
 			require.Greater(t, asked, 1000)
 			require.Greater(t, told, 200, "the requests are understood")
-			require.Equal(t, before, n.hidden(t), "nothing outside was changed")
+			require.Equal(t, before, n.Hidden(t), "nothing outside was changed")
 			n.sweep(t)
-			require.Equal(t, before, n.hidden(t), "nor by what follows")
+			require.Equal(t, before, n.Hidden(t), "nor by what follows")
 		})
 	}
 }
@@ -357,7 +204,7 @@ func TestNoRouteLeadsOutOfBounds(t *testing.T) {
 func TestWhatLiesOutsideDoesNotExist(t *testing.T) {
 	t.Parallel()
 	n := newNeighbours(t)
-	for name, within := range bounded {
+	for name, within := range neighbours.Bounds {
 		w := n.serveTo(t, dashboard.Access{Level: dashboard.Operate, Actor: "eve", Within: within})
 		answer := func(method, path, body string, own ...string) string {
 			status, text := w.ask(method, path, body)
@@ -370,7 +217,7 @@ func TestWhatLiesOutsideDoesNotExist(t *testing.T) {
 			for field, words := range map[string][2]string{
 				"error": {"hidden-err", "nonsense-x"}, "key": {"hidden-key", "absent-key"}, "prefix": {"hidden-", "absent-"}, "queue": {"theirs", "absent"},
 				"label": {"tenant=hidden-label", "tenant=absent-label"}, "partition": {"hidden-partition", "absent-partition"},
-				"parent": {fmt.Sprint(n.theirs["family"]), "7700000000009999"},
+				"parent": {fmt.Sprint(n.Theirs["family"]), "7700000000009999"},
 			} {
 				for _, more := range []string{"&rows=1", "&order=oldest&status=failed", "&rows=1&status=executing"} {
 					is, want := url.Values{field: {words[0]}}.Encode(), url.Values{field: {words[1]}}.Encode()
@@ -378,7 +225,7 @@ func TestWhatLiesOutsideDoesNotExist(t *testing.T) {
 				}
 			}
 		}
-		hidden, absent := fmt.Sprint(n.theirs["parked"]), "7700000000009999"
+		hidden, absent := fmt.Sprint(n.Theirs["parked"]), "7700000000009999"
 		for _, path := range []string{"/instances/%s", "/api/instances/%s", "/instances/%s/state", "/instances/%s/graph", "/api/instances/%s/graph", "/api/instances/%s/state"} {
 			require.Equal(t, answer(http.MethodGet, fmt.Sprintf(path, absent), "", absent), answer(http.MethodGet, fmt.Sprintf(path, hidden), "", hidden), name)
 		}
@@ -386,10 +233,10 @@ func TestWhatLiesOutsideDoesNotExist(t *testing.T) {
 			path := "/api/instances/%s/" + verb
 			require.Equal(t, answer(http.MethodPost, fmt.Sprintf(path, absent), "{}", absent), answer(http.MethodPost, fmt.Sprintf(path, hidden), "{}", hidden), name)
 		}
-		require.Contains(t, w.get(fmt.Sprintf("/instances/%d/graph", n.ours["own graph"]), http.StatusOK), "own-node", "all of it lies inside")
-		text := w.get(fmt.Sprintf("/instances/%d/graph", n.ours["graph"]), http.StatusOK)
+		require.Contains(t, w.get(fmt.Sprintf("/instances/%d/graph", n.Ours["own graph"]), http.StatusOK), "own-node", "all of it lies inside")
+		text := w.get(fmt.Sprintf("/instances/%d/graph", n.Ours["graph"]), http.StatusOK)
 		require.Contains(t, text, "does not cover all nodes")
-		status, text := w.ask(http.MethodPost, fmt.Sprintf("/api/instances/%d/cancel", n.ours["graph"]), "{}")
+		status, text := w.ask(http.MethodPost, fmt.Sprintf("/api/instances/%d/cancel", n.Ours["graph"]), "{}")
 		require.Equal(t, http.StatusForbidden, status)
 		require.Contains(t, text, "nodes of its graph")
 		var detail struct {
@@ -400,14 +247,14 @@ func TestWhatLiesOutsideDoesNotExist(t *testing.T) {
 			}
 		}
 		for name, want := range map[string]string{"graph": "it awaits children", "family": "it awaits children", "own graph": "it awaits children"} {
-			require.NoError(t, json.Unmarshal([]byte(w.get(fmt.Sprintf("/api/instances/%d", n.ours[name]), http.StatusOK)), &detail))
+			require.NoError(t, json.Unmarshal([]byte(w.get(fmt.Sprintf("/api/instances/%d", n.Ours[name]), http.StatusOK)), &detail))
 			require.Equal(t, want, detail.Causes[0].Text)
 			require.Zero(t, detail.Causes[0].Count, "%s: it would be of all", name)
 			require.Nil(t, detail.Causes[0].Join)
 		}
 	}
-	w := n.serveTo(t, dashboard.Access{Level: dashboard.Operate, Actor: "eve", Within: bounded["label"]})
-	status, text := w.ask(http.MethodPost, fmt.Sprintf("/api/instances/%d/cancel", n.ours["own graph"]), "{}")
+	w := n.serveTo(t, dashboard.Access{Level: dashboard.Operate, Actor: "eve", Within: neighbours.Bounds["label"]})
+	status, text := w.ask(http.MethodPost, fmt.Sprintf("/api/instances/%d/cancel", n.Ours["own graph"]), "{}")
 	require.Equal(t, http.StatusOK, status, text)
 }
 
@@ -417,7 +264,7 @@ func TestAccessToNoQueueIsToNothing(t *testing.T) {
 	n := newNeighbours(t)
 	for _, within := range []engine.Bounds{{Queues: []string{}}, {Machines: []string{}}} {
 		w := n.serveTo(t, dashboard.Access{Level: dashboard.Operate, Actor: "eve", Within: within})
-		for _, of := range []map[string]fsm.ID{n.ours, n.theirs} {
+		for _, of := range []map[string]fsm.ID{n.Ours, n.Theirs} {
 			for _, id := range of {
 				w.get(fmt.Sprintf("/api/instances/%d", id), http.StatusNotFound)
 				status, _ := w.ask(http.MethodPost, fmt.Sprintf("/api/instances/%d/pause", id), "{}")
@@ -437,8 +284,8 @@ func TestPagesOfferWhatTheAccessMay(t *testing.T) {
 	t.Parallel()
 	n := newNeighbours(t)
 	for name, access := range map[string]dashboard.Access{
-		"reader": {Level: dashboard.Read}, "all": {Level: dashboard.Operate}, "queue": {Level: dashboard.Operate, Within: bounded["queue"]},
-		"machine": {Level: dashboard.Operate, Within: bounded["machine"]}, "label": {Level: dashboard.Operate, Within: bounded["label"]},
+		"reader": {Level: dashboard.Read}, "all": {Level: dashboard.Operate}, "queue": {Level: dashboard.Operate, Within: neighbours.Bounds["queue"]},
+		"machine": {Level: dashboard.Operate, Within: neighbours.Bounds["machine"]}, "label": {Level: dashboard.Operate, Within: neighbours.Bounds["label"]},
 	} {
 		w := n.serveTo(t, access)
 		for path, offers := range map[string]bool{"/limits?keys=our-gate": name == "all", "/schedules": name == "all", "/queues": name == "all" || name == "queue"} {
@@ -456,7 +303,7 @@ var measured = regexp.MustCompile(`[0-9.]+ (ms|µs|s)\b|\d{4}-\d\d-\d\d[T ][0-9:
 
 // sweep lets a worker that serves neither queue do what verbs leave to it, until it has cancelled
 // the nodes of a graph whose root is cancelled with all rights.
-func (n *neighbours) sweep(t *testing.T) {
+func (n tenants) sweep(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
 	third := fsm.Declare[string, string]("third", fsm.Queue("third"))
@@ -466,7 +313,7 @@ func (n *neighbours) sweep(t *testing.T) {
 		}
 		return v.ScheduleGraph("end", v.State, fsm.Node("a", third.New("node"))), nil
 	}).To("end"), fsm.Step("end", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) { return v.Done(""), nil }))
-	worker, err := engine.New(engine.Config{Pool: n.pool, Machines: append(n.machines, define), Queues: map[string]engine.Queue{"third": {PollMax: 100 * time.Millisecond}}})
+	worker, err := engine.New(engine.Config{Pool: n.Pool, Machines: append(n.Machines, define), Queues: map[string]engine.Queue{"third": {PollMax: 100 * time.Millisecond}}})
 	require.NoError(t, err)
 	require.NoError(t, worker.Start(ctx))
 	defer func() { require.NoError(t, worker.Stop(context.WithoutCancel(ctx))) }()

@@ -323,63 +323,10 @@ func (s *server) traceLink(trace map[string]string) (link string) {
 // causeOf describes a cause. A user within bounds learns nothing of instances outside of them, and
 // nothing of the process that executes the instance.
 func causeOf(c engine.Cause, seen covered) causeRow {
-	if seen == nil {
-		return causeRow{c, string(c.Kind), c.String(), c.IDs}
+	if seen != nil {
+		c = c.Within(seen.has)
 	}
-	c.Worker, c.WorkerID = nil, ""
-	var ids []fsm.ID
-	var names []string
-	for n, id := range c.IDs {
-		if !seen.has(id) {
-			continue
-		}
-		ids = append(ids, id)
-		if c.Kind == engine.CauseNodes && n < len(c.Names) {
-			names = append(names, c.Names[n])
-		}
-	}
-	hides := len(ids) < len(c.IDs)
-	if c.IDs = ids; c.Kind == engine.CauseNodes {
-		c.Names = names
-	}
-	var text string
-	switch {
-	case c.Kind == engine.CauseRunning:
-		text = "it is running since " + c.Since.UTC().Format("2006-01-02 15:04:05.000Z")
-	case c.Kind == engine.CauseLost:
-		text = "its lease has ended: the next reaper lets it run again"
-	case c.Kind == engine.CauseGateRun:
-		c.Names = c.Names[:1] // the others are of an instance
-		text = "it is behind a run at gate " + c.Names[0]
-	case c.Kind == engine.CauseGate:
-		text = "all places of gate " + c.Names[0] + " are taken"
-	case neutralCauses[c.Kind] != "":
-		text = neutralCauses[c.Kind]
-	case !hides:
-		text = c.String()
-	default:
-		text = hiddenCauses[c.Kind]
-	}
-	if text != c.String() {
-		c.Count, c.Join = 0, nil
-	}
-	return causeRow{c, string(c.Kind), text, c.IDs}
-}
-
-// neutralCauses say why an instance does not run without a number. A cause names the first of all
-// that it counts, so the rest may lie outside even if these do not.
-var neutralCauses = map[engine.CauseKind]string{
-	engine.CauseChildren: "it awaits children",
-	engine.CauseNodes:    "it waits for other nodes of its graph",
-	engine.CauseGateRate: "the rate of its gate lets the next begin later",
-	engine.CauseBehind:   "others of its queue are before it",
-}
-
-// hiddenCauses say why an instance does not run if the reason is another that may not be seen.
-var hiddenCauses = map[engine.CauseKind]string{
-	engine.CauseEnded:     "it has ended; only a Restart of an instance that your access does not cover runs it again",
-	engine.CauseKeyBusy:   "an instance that your access does not cover executes under the same partition key",
-	engine.CauseKeyBehind: "an instance that your access does not cover is before it under the same partition key",
+	return causeRow{c, string(c.Kind), c.String(), c.IDs}
 }
 
 // shownWhole reports whether the page shows the state exactly as it is stored.

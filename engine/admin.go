@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,10 +26,12 @@ import (
 //
 // Errors of all verbs: ErrNotFound; a *[ConflictError]; a *[VerbError] for bad input; ErrUnknown
 // where the COMMIT got no answer: look, and call again.
-type Admin struct{ engine *Engine }
+//
+// The Admin of [Engine.Within] stays within bounds, and may also return a *[BoundsError].
+type Admin struct{ scope }
 
 // Admin returns the operator's verbs of this engine.
-func (e *Engine) Admin() *Admin { return &Admin{e} }
+func (e *Engine) Admin() *Admin { return &Admin{e.everything()} }
 
 // Verb is the name of an operator's verb.
 type Verb string
@@ -228,14 +231,14 @@ func (a *Admin) Resume(ctx context.Context, t fsm.Target, options ...VerbOption)
 
 func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (changed Changed, err error) {
 	defer a.engine.explain(ctx, toOperate, &err)
-	o, address, err := orderOf(ctx, t, verb, options)
+	o, address, err := a.orderOf(ctx, t, verb, options)
 	if err != nil {
 		return Changed{}, err
 	}
 	if address.Key != "" {
 		row, err := a.engine.get(ctx, address)
 		if err == nil {
-			err = o.sees(row)
+			err = o.sees(row, address)
 		}
 		if err != nil {
 			return Changed{}, err
@@ -282,17 +285,18 @@ func (a *Admin) told(verb Verb, id fsm.ID, done store.Operated) (Changed, error)
 	}
 }
 
-// sees returns ErrNotFound of an instance that lies outside of the bounds of an order.
-func (o *order) sees(row fsm.RawInstance) error {
+// sees returns ErrNotFound of an instance that lies outside of the bounds of an order: the error
+// that get has for an address without an instance.
+func (o *order) sees(row fsm.RawInstance, at store.Address) error {
 	if o.within != nil && !o.within.Cover(row.Queue, row.Machine, row.Labels) {
-		return fmt.Errorf("%w: instance %d", ErrNotFound, row.ID)
+		return fmt.Errorf("get %s: %w", at, ErrNotFound)
 	}
 	return nil
 }
 
 // orderOf returns the order of a verb for one instance, and where that is.
-func orderOf(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (*order, store.Address, error) {
-	o, err := newOrder(ctx, verb, options)
+func (a *Admin) orderOf(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (*order, store.Address, error) {
+	o, err := a.newOrder(ctx, verb, options)
 	if err != nil {
 		return nil, store.Address{}, err
 	}
@@ -304,10 +308,14 @@ func orderOf(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption)
 	return o, address, nil
 }
 
-func newOrder(ctx context.Context, verb Verb, options []VerbOption) (o *order, err error) {
+func (s scope) newOrder(ctx context.Context, verb Verb, options []VerbOption) (o *order, err error) {
 	o = &order{}
 	for _, option := range options {
 		option(o)
+	}
+	if s.bound() {
+		all := s.and(*cmp.Or(o.within, &Bounds{}))
+		o.within = &all
 	}
 	if err := o.asked(ctx, verb); err != nil {
 		return nil, err

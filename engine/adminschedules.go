@@ -72,7 +72,7 @@ func (a *Admin) Schedules(ctx context.Context, q ScheduleQuery) (page SchedulePa
 			return SchedulePage{}, badQuery("After", "%w", err)
 		}
 	}
-	within, err := bounds(q.Within)
+	within, err := bounds(a.and(q.Within))
 	if err != nil {
 		return SchedulePage{}, err
 	}
@@ -208,6 +208,9 @@ func (a *Admin) DeleteSchedule(ctx context.Context, name string, options ...Verb
 // repeat what was refused, which is no error of Postgres.
 func (a *Admin) onSchedule(ctx context.Context, verb Verb, name string, options []VerbOption, once func(store.By) error, refused *error) (err error) {
 	defer a.engine.explain(ctx, toOperateSchedules, &err)
+	if err := a.whole(verb.method()); err != nil {
+		return err
+	}
 	if err := checkName(name, MaxScheduleNameBytes); err != nil {
 		return &VerbError{verb, "name", err}
 	}

@@ -2,16 +2,18 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/query"
+	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
 )
 
 // Errors reads the errors of an instance's attempts, the oldest first: the newest 20, by id or by
-// the correlation key that it occupies. None where all went well. Lists do not carry them.
+// correlation key, as [Engine.Get] finds it. None where all went well. Lists do not carry them.
 //
 // Errors: ErrNotFound.
 func (e *Engine) Errors(ctx context.Context, of fsm.Target) (list []fsm.AttemptError, err error) {
@@ -20,10 +22,20 @@ func (e *Engine) Errors(ctx context.Context, of fsm.Target) (list []fsm.AttemptE
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	err = e.patiently(ctx, task{doing: "read the errors of an instance"}, func() error {
+	read := func() error {
 		list, err = e.reads.Errors(ctx, address)
 		return err
-	})
+	}
+	t := task{doing: "read the errors of an instance"}
+	if err = e.patiently(ctx, t, read); address.Key == "" || !errors.Is(err, ErrNotFound) {
+		return list, err
+	}
+	ended, err := e.Get(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	address = store.Address{ID: int64(ended.ID)}
+	err = e.patiently(ctx, t, read)
 	return list, err
 }
 

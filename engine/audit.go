@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"iter"
 	"time"
 
@@ -46,13 +47,25 @@ type AuditPage struct {
 }
 
 // Audit lists what operators' verbs have changed, newest first. Entries stay as long as the history
-// does, also of instances that are gone.
+// does, also of instances that are gone. Within bounds the query has to have an Instance, and one
+// that lies outside, or is gone, has no entries.
 //
 // Errors: a *[QueryError].
 func (a *Admin) Audit(ctx context.Context, q AuditQuery) (page AuditPage, err error) {
 	defer a.engine.explain(ctx, toRead("history"), &err)
 	if err := q.validate(); err != nil {
 		return AuditPage{}, err
+	}
+	if page.Entries = []AuditEntry{}; a.bound() {
+		if q.Instance == 0 {
+			return AuditPage{}, &BoundsError{"Audit", errors.New("give Instance: other entries are about all instances")}
+		}
+		switch _, err := a.find(ctx, q.Instance); {
+		case errors.Is(err, ErrNotFound):
+			return page, nil
+		case err != nil:
+			return AuditPage{}, err
+		}
 	}
 	limit := cmp.Or(q.Limit, fsm.DefaultLimit)
 	var rows []store.Audited

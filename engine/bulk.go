@@ -29,6 +29,7 @@ const (
 // Errors: a *[VerbError], also for more than MaxPlan instances.
 func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (plan *Plan, err error) {
 	defer a.engine.explain(ctx, toRead("gen_durable"), &err)
+	f.Within = a.and(f.Within)
 	criteria, some, err := bulkCriteria(verb, &f)
 	if err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ type Applied struct {
 // Errors: a *[VerbError]; a *[DuplicateError] and others, joined.
 func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (applied Applied, err error) {
 	defer p.admin.engine.explain(ctx, toOperate, &err)
-	o, err := newOrder(ctx, p.Verb, options)
+	o, err := scope{}.newOrder(ctx, p.Verb, options) // the bounds of the Admin are in the filter
 	if err != nil {
 		return Applied{}, err
 	}

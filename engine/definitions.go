@@ -74,6 +74,11 @@ type StepCounts struct {
 //
 // Errors: the errors of Counts; a *[QueryError]; ErrNotFound if nothing is known of the machine.
 func (e *Engine) Drawing(ctx context.Context, machine string, version int, o CountsOptions) (Drawing, error) {
+	return e.drawing(ctx, machine, version, true, func() (Counts, error) { return e.Counts(ctx, o) })
+}
+
+// drawing draws a machine by its definition, unless that is hidden, and by counts.
+func (e *Engine) drawing(ctx context.Context, machine string, version int, defined bool, count func() (Counts, error)) (Drawing, error) {
 	if err := checkName(machine, fsm.MaxNameBytes); err != nil {
 		return Drawing{}, badQuery("Machine", "%w", err)
 	}
@@ -84,7 +89,10 @@ func (e *Engine) Drawing(ctx context.Context, machine string, version int, o Cou
 	if err != nil {
 		return Drawing{}, err
 	}
-	counts, err := e.Counts(ctx, o)
+	if !defined {
+		stored = nil
+	}
+	counts, err := count()
 	if err != nil {
 		return Drawing{}, err
 	}

@@ -66,13 +66,13 @@ func (a *Admin) Rewind(ctx context.Context, t fsm.Target, step string, change fs
 
 func (a *Admin) edit(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (changed Changed, err error) {
 	defer a.engine.explain(ctx, toOperate, &err)
-	o, address, err := orderOf(ctx, t, verb, options)
+	o, address, err := a.orderOf(ctx, t, verb, options)
 	if err != nil {
 		return Changed{}, err
 	}
 	row, err := a.engine.get(ctx, address)
 	if err == nil {
-		err = o.sees(row)
+		err = o.sees(row, address)
 	}
 	if err != nil {
 		return Changed{}, err

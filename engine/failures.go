@@ -2,12 +2,10 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/signal"
 )
 
 const (
@@ -127,17 +125,13 @@ type ChildCount struct {
 	Count   int64      `json:"count"`
 }
 
-// ChildCounts counts the children of an instance, by id or by the correlation key that it occupies.
-// [Engine.List] with Filter.Parent pages through them.
+// ChildCounts counts the children of an instance, by id or by correlation key, as [Engine.Get]
+// finds it. [Engine.List] with Filter.Parent pages through them.
 //
 // Errors: ErrNotFound.
 func (e *Engine) ChildCounts(ctx context.Context, of fsm.Target) (out ChildCounts, err error) {
 	defer e.explain(ctx, toRead("gen_durable"), &err)
-	address, err := signal.Resolve(of)
-	if err != nil {
-		return out, fmt.Errorf("%w: %w", ErrNotFound, err)
-	}
-	parent, err := e.get(ctx, address)
+	parent, err := e.Get(ctx, of)
 	if err != nil {
 		return out, err
 	}

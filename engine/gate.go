@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -210,6 +211,9 @@ func gateOf(r *store.Gate) Gate {
 // Errors: a *[VerbError] for bad input; ErrUnknown where the COMMIT got no answer: call again.
 func (a *Admin) SetGate(ctx context.Context, g Gate, options ...VerbOption) (changed bool, err error) {
 	defer a.engine.explain(ctx, toSetGates, &err)
+	if err := a.whole(VerbSetGate.method()); err != nil {
+		return false, err
+	}
 	if err := g.validate(); err != nil {
 		return false, err
 	}
@@ -308,6 +312,9 @@ func checkGateName(name string) error {
 // within a few seconds. Errors: as of SetGate.
 func (a *Admin) DropGate(ctx context.Context, name string, options ...VerbOption) (changed bool, err error) {
 	defer a.engine.explain(ctx, toSetGates, &err)
+	if err := a.whole(VerbDropGate.method()); err != nil {
+		return false, err
+	}
 	if err := checkGateName(name); err != nil {
 		return false, &VerbError{VerbDropGate, "name", err}
 	}
@@ -323,9 +330,13 @@ func (a *Admin) DropGate(ctx context.Context, name string, options ...VerbOption
 	return changed, err
 }
 
-// Gates lists the gates by name, with what they do at the moment.
+// Gates lists the gates by name, with what they do at the moment. Bounds have to be of queues and
+// machines, and cover all instances that a listed gate bounds.
 func (a *Admin) Gates(ctx context.Context) (gates []GateStatus, err error) {
 	defer a.engine.explain(ctx, toRead("gates", "gate_keys", "gen_durable"), &err)
+	if err := a.byLabel("Gates"); err != nil {
+		return nil, err
+	}
 	var rows []store.GateCount
 	err = a.engine.patiently(ctx, task{doing: "list gates"}, func() error {
 		rows, err = a.engine.store.Gates(ctx)
@@ -341,5 +352,5 @@ func (a *Admin) Gates(ctx context.Context) (gates []GateStatus, err error) {
 			gates[i].ClosedUntil = r.Until.UTC()
 		}
 	}
-	return gates, nil
+	return slices.DeleteFunc(gates, func(g GateStatus) bool { return !a.sees(g.Queue, g.Machine) }), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,6 +86,9 @@ func (a *Admin) changeKey(ctx context.Context, verb Verb, key string, options []
 	change func(key string, by store.By) (bool, error),
 ) (changed bool, err error) {
 	defer a.engine.explain(ctx, toSetGates, &err)
+	if err := a.whole(verb.method()); err != nil {
+		return false, err
+	}
 	key, err = gateKey(key)
 	if err != nil {
 		return false, &VerbError{verb, "key", err}
@@ -139,11 +143,18 @@ func gateKey(key string) (string, error) {
 }
 
 // GateKeys lists the keys of a gate that are closed, slowed down or have a weight, by key: at most
-// MaxGateKeys of them. Errors: as of SetGate.
+// MaxGateKeys of them. Within bounds it lists only keys of gates that Gates lists. Errors: as of
+// SetGate.
 func (a *Admin) GateKeys(ctx context.Context, gate string) (keys []GateKey, err error) {
 	defer a.engine.explain(ctx, toRead("gate_keys"), &err)
 	if err := checkGateName(gate); err != nil {
 		return nil, badQuery("gate", "%w", err)
+	}
+	if a.bound() {
+		all, err := a.Gates(ctx)
+		if err != nil || !slices.ContainsFunc(all, func(g GateStatus) bool { return g.Name == gate }) {
+			return []GateKey{}, err
+		}
 	}
 	var rows []*ent.GateKey
 	var now time.Time
@@ -172,7 +183,11 @@ func (a *Admin) GateKeys(ctx context.Context, gate string) (keys []GateKey, err 
 // begin. [Engine.Lag] does not count these. Without names it returns all gates. It reads
 // as much as [Admin.Gates].
 func (e *Engine) GateLag(ctx context.Context, names ...string) (lag map[string]time.Duration, err error) {
-	gates, err := e.Admin().Gates(ctx)
+	return e.Admin().lag(ctx, names)
+}
+
+func (a *Admin) lag(ctx context.Context, names []string) (lag map[string]time.Duration, err error) {
+	gates, err := a.Gates(ctx)
 	if err != nil {
 		return nil, err
 	}

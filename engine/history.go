@@ -61,10 +61,11 @@ type Transition struct {
 	LeftOut int64 `json:"left_out,omitempty"`
 }
 
-// History yields what happened to an instance, oldest first, by id or by the correlation key that
-// it occupies. By id it also finds instances that the GC has deleted, until the history is past
-// [Config.RetainHistory]. It has the transitions of machines whose definition, or [Config.History],
-// asks for it, and operators' verbs of all machines. It reads in pages; after an error it ends.
+// History yields what happened to an instance, oldest first, by id or by correlation key,
+// as [Engine.Get] finds it. By id it also finds instances that the GC has deleted, until the
+// history is past [Config.RetainHistory]. It has the transitions of machines whose definition, or
+// [Config.History], asks for it, and operators' verbs of all machines. It reads in pages; after an
+// error it ends.
 //
 // Errors: ErrNotFound if there is neither the instance nor a row about it.
 func (e *Engine) History(ctx context.Context, of fsm.Target) iter.Seq2[Transition, error] {
@@ -76,7 +77,7 @@ func (e *Engine) History(ctx context.Context, of fsm.Target) iter.Seq2[Transitio
 // others it says in LeftOut how large they are. Without a row about an id it yields nothing, and
 // does not look whether there is an instance.
 //
-// Errors: ErrNotFound if no instance occupies the key.
+// Errors: ErrNotFound if no instance has the key.
 func (e *Engine) HistoryBack(ctx context.Context, of fsm.Target, documents int64) iter.Seq2[Transition, error] {
 	return func(yield func(Transition, error) bool) {
 		left := documents

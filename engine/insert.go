@@ -22,6 +22,7 @@ type writer struct {
 	rows   func(ctx context.Context, specs []*step.Spec, by store.By) ([]store.Inserted, store.Effects, error) // inserts
 	beside func(ctx context.Context, effects store.Effects)                                                    // told what an insert did to other instances
 	sender *signal.Sender
+	within scope                  // of the caller; zero: all
 	wake   func(queues ...string) // told where something became runnable
 }
 
@@ -162,7 +163,7 @@ func (w writer) erase(ctx context.Context, i int, spec fsm.Spec) (*step.Spec, er
 		return nil, err
 	}
 	erased.Trace = w.engine.env.Trace(ctx)
-	return erased, nil
+	return erased, w.within.takes(erased)
 }
 
 func (w writer) insert(ctx context.Context, specs ...*step.Spec) ([]Inserted, error) {

@@ -110,12 +110,17 @@ func CursorAt(q Query, next string, instance fsm.ID) (string, error) {
 //	failed := engine.Query{Filter: engine.Filter{Status: []fsm.Status{fsm.StatusFailed}}}
 //	for i, err := range eng.All(ctx, failed) {
 func (e *Engine) All(ctx context.Context, q Query) iter.Seq2[fsm.RawInstance, error] {
+	return pages(ctx, q, e.List)
+}
+
+// pages yields what the pages of a list have.
+func pages(ctx context.Context, q Query, list func(context.Context, Query) (Page, error)) iter.Seq2[fsm.RawInstance, error] {
 	return func(yield func(fsm.RawInstance, error) bool) {
 		if q.Limit == 0 {
 			q.Limit = allLimit
 		}
 		for q := q; ; { // its own, since a sequence may be ranged over again
-			page, err := e.List(ctx, q)
+			page, err := list(ctx, q)
 			if err != nil {
 				yield(fsm.RawInstance{}, err)
 				return

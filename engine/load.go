@@ -45,9 +45,13 @@ type WorkerLoad struct {
 // Load returns the load of all queues and workers. It finds due and delayed instances by the
 // indexes that the claims use, up to MaxLoad of each queue, so it reads no whole table; the number
 // of executing ones is exact. It is one statement. It does not see what is parked or has ended,
-// nor what an operator has paused: [Engine.Counts] does.
+// nor what an operator has paused: [Engine.Counts] does. Bounds have to be of queues alone, and
+// then it lists no workers.
 func (a *Admin) Load(ctx context.Context) (load Load, err error) {
 	defer a.engine.explain(ctx, toRead("gen_durable", "workers", "paused_queues"), &err)
+	if err := a.byQueue("Load"); err != nil {
+		return Load{}, err
+	}
 	var seen store.Traffic
 	err = a.engine.patiently(ctx, task{doing: "look at the load"}, func() error {
 		seen, err = a.engine.store.Traffic(ctx, MaxLoad)
@@ -56,7 +60,12 @@ func (a *Admin) Load(ctx context.Context) (load Load, err error) {
 	if err != nil {
 		return Load{}, err
 	}
-	return loadOf(&seen), nil
+	load = loadOf(&seen)
+	if a.bound() {
+		load.Workers = []WorkerLoad{}
+		load.Queues = slices.DeleteFunc(load.Queues, func(q QueueLoad) bool { return !a.sees(q.Queue, "") })
+	}
+	return load, nil
 }
 
 func loadOf(seen *store.Traffic) Load {

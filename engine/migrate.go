@@ -69,6 +69,9 @@ func (p *MigrationPlan) Err() error {
 // Errors: a *[VerbError], also for more than MaxPlan instances.
 func (a *Admin) Migrate(ctx context.Context, machine string, from, to int) (plan *MigrationPlan, err error) {
 	defer a.engine.explain(ctx, toRead("gen_durable"), &err)
+	if err := a.whole(VerbMigrate.method()); err != nil {
+		return nil, err
+	}
 	m := a.engine.env.Machine(machine, to)
 	if m == nil {
 		return nil, &VerbError{VerbMigrate, "to", fmt.Errorf("machine %.80q version %d is not registered here", machine, to)}

@@ -8,7 +8,6 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/signal"
 )
 
 // GraphStatus is the newest graph that an instance has made, as it is. It is empty if the newest
@@ -41,18 +40,14 @@ type GraphEdge struct {
 	Any   bool       `json:"any,omitempty"`   // it is one of a quorum: see NodeStatus.Quorum
 }
 
-// Graph returns the newest graph that an instance has made, by its id or by the correlation key
-// that it occupies. [GraphStatus.Mermaid] and [GraphStatus.DOT] draw it. Edges whose origin the GC
-// has deleted are gone with it.
+// Graph returns the newest graph that an instance has made, by id or by correlation key, as
+// [Engine.Get] finds it. [GraphStatus.Mermaid] and [GraphStatus.DOT] draw it. Edges whose origin
+// the GC has deleted are gone with it.
 //
 // Errors: ErrNotFound.
 func (e *Engine) Graph(ctx context.Context, of fsm.Target) (out GraphStatus, err error) {
 	defer e.explain(ctx, toRead("gen_durable", "edges"), &err)
-	address, err := signal.Resolve(of)
-	if err != nil {
-		return out, fmt.Errorf("%w: %w", ErrNotFound, err)
-	}
-	root, err := e.get(ctx, address)
+	root, err := e.Get(ctx, of)
 	if err != nil {
 		return out, err
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/gendurable/gendurable/ent"
@@ -39,6 +40,9 @@ func (a *Admin) ResumeQueue(ctx context.Context, queue string, options ...VerbOp
 
 func (a *Admin) pauseQueue(ctx context.Context, verb Verb, queue string, options []VerbOption) (changed bool, err error) {
 	defer a.engine.explain(ctx, toPauseQueues, &err)
+	if err := a.ofQueue(verb.method(), queue); err != nil {
+		return false, err
+	}
 	if err := checkName(queue, fsm.MaxNameBytes); err != nil {
 		return false, &VerbError{verb, "queue", err}
 	}
@@ -54,9 +58,12 @@ func (a *Admin) pauseQueue(ctx context.Context, verb Verb, queue string, options
 	return changed, err
 }
 
-// PausedQueues lists the queues that are paused, by name.
+// PausedQueues lists the queues that are paused, by name. Bounds have to be of queues alone.
 func (a *Admin) PausedQueues(ctx context.Context) (paused []PausedQueue, err error) {
 	defer a.engine.explain(ctx, toRead("paused_queues"), &err)
+	if err := a.byQueue("PausedQueues"); err != nil {
+		return nil, err
+	}
 	var rows []*ent.PausedQueue
 	err = a.engine.patiently(ctx, task{doing: "list paused queues"}, func() error {
 		rows, err = a.engine.reads.PausedQueues(ctx)
@@ -69,5 +76,5 @@ func (a *Admin) PausedQueues(ctx context.Context) (paused []PausedQueue, err err
 	for i, q := range rows {
 		paused[i] = PausedQueue{Queue: q.ID, Since: q.PausedAt}
 	}
-	return paused, nil
+	return slices.DeleteFunc(paused, func(q PausedQueue) bool { return !a.sees(q.Queue, "") }), nil
 }

@@ -9,24 +9,22 @@ import (
 	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/signal"
 )
 
-// Get reads an instance by id or by the correlation key that it occupies; fsm.Machine has the typed
-// form. An instance that has left the scope of its key is found by id alone.
+// Get reads an instance by id or by correlation key; fsm.Machine has the typed form. By a key it
+// finds the instance that occupies it or, while none does, the newest that had it and has ended:
+// its Status tells. Verbs, signals and Wait find only the occupant.
 //
 // A transient fault of Postgres is repeated until ctx ends, as by all verbs and reads of the
 // engine: give ctx a deadline.
 //
 // Errors: ErrNotFound.
-func (e *Engine) Get(ctx context.Context, of fsm.Target) (i fsm.RawInstance, err error) {
-	defer e.explain(ctx, toRead("gen_durable"), &err)
-	address, err := signal.Resolve(of)
-	if err != nil {
-		return fsm.RawInstance{}, fmt.Errorf("%w: %w", ErrNotFound, err)
-	}
-	return e.get(ctx, address)
+func (e *Engine) Get(ctx context.Context, of fsm.Target) (fsm.RawInstance, error) {
+	return e.everything().find(ctx, of)
 }
+
+// everything is what a caller sees who is not bound.
+func (e *Engine) everything() scope { return scope{engine: e} }
 
 // get reads the instance at an address.
 func (e *Engine) get(ctx context.Context, at store.Address) (i fsm.RawInstance, err error) {
@@ -45,7 +43,7 @@ func (e *Engine) get(ctx context.Context, at store.Address) (i fsm.RawInstance, 
 // stopped; the cause of ctx's end.
 func (e *Engine) Wait(ctx context.Context, of fsm.Target) (fsm.RawInstance, error) {
 	for {
-		i, err := e.Get(ctx, of)
+		i, err := e.everything().occupant(ctx, of)
 		if err != nil || i.Status.Terminal() {
 			return i, err
 		}
@@ -67,7 +65,7 @@ func (e *Engine) Wait(ctx context.Context, of fsm.Target) (fsm.RawInstance, erro
 // Errors: as Wait.
 func (e *Engine) WaitParked(ctx context.Context, of fsm.Target, past int64) (fsm.RawInstance, error) {
 	for {
-		i, err := e.Get(ctx, of)
+		i, err := e.everything().occupant(ctx, of)
 		if err != nil || i.Status.Terminal() || parked(i.Status) && i.Visit > past {
 			return i, err
 		}

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -53,9 +55,18 @@ type Relations struct {
 }
 
 // Relations returns what belongs to an instance, and nothing if the instance has been deleted. It
-// sends one statement, which reads a bounded number of rows by indexes.
+// sends one statement, which reads a bounded number of rows by indexes. Within bounds it has the
+// ancestors and children that lie within, and no counts.
 func (a *Admin) Relations(ctx context.Context, id fsm.ID) (out Relations, err error) {
 	defer a.engine.explain(ctx, toRead("gen_durable", "signals"), &err)
+	if a.bound() {
+		switch _, err := a.find(ctx, id); {
+		case errors.Is(err, ErrNotFound):
+			return Relations{Ancestors: []Relative{}, Counts: []ChildCount{}, Children: []Relative{}, Inbox: []PendingSignal{}}, nil
+		case err != nil:
+			return out, err
+		}
+	}
 	var got store.Relations
 	err = a.engine.patiently(ctx, task{doing: "read what belongs to an instance"}, func() error {
 		got, err = a.engine.store.Relations(ctx, int64(id), &store.RelationsBounds{
@@ -81,7 +92,26 @@ func (a *Admin) Relations(ctx context.Context, id fsm.ID) (out Relations, err er
 		m := &got.Inbox[i]
 		out.Inbox[i] = PendingSignal{ID: m.ID, Name: m.Name, DedupKey: m.DedupKey, InsertedAt: m.InsertedAt.UTC(), Bytes: m.Bytes, Payload: m.Payload}
 	}
-	return out, nil
+	err = a.keep(ctx, &out)
+	return out, err
+}
+
+// keep leaves out of the relations those that lie outside of the bounds.
+func (s scope) keep(ctx context.Context, r *Relations) error {
+	if !s.bound() {
+		return nil
+	}
+	var ids []fsm.ID
+	for _, all := range [][]Relative{r.Ancestors, r.Children} {
+		for n := range all {
+			ids = append(ids, all[n].ID)
+		}
+	}
+	seen, err := s.covered(ctx, ids)
+	hidden := func(one Relative) bool { return err != nil || !seen(one.ID) }
+	r.Ancestors, r.Children = slices.DeleteFunc(r.Ancestors, hidden), slices.DeleteFunc(r.Children, hidden)
+	r.Counts, r.AtLeast = []ChildCount{}, false
+	return err
 }
 
 func relatives(all []store.Relative) []Relative {

@@ -44,7 +44,7 @@ func (t *Tx) RequireEnded(ctx context.Context, ids ...fsm.ID) error {
 //
 // Errors: a *[VerbError] for bad input.
 func (t *Tx) Cancel(ctx context.Context, ids []fsm.ID, options ...VerbOption) ([]fsm.ID, error) {
-	o, err := newOrder(ctx, VerbCancel, options)
+	o, err := scope{}.newOrder(ctx, VerbCancel, options)
 	if err != nil {
 		return nil, err
 	}

@@ -74,6 +74,9 @@ type Cause struct {
 	UseRestart bool `json:"use_restart,omitempty"`
 	// Join is the policy of the join; nil: all children must end.
 	Join *JoinPolicy `json:"join,omitempty"`
+
+	// said is the text for a caller who is bound; "": what the fields say.
+	said string
 }
 
 // JoinPolicy is what a parent waits for before it goes on, and how far that is: see
@@ -114,6 +117,9 @@ func (p JoinPolicy) String() string {
 
 // String returns the cause as a sentence for operators.
 func (c Cause) String() string { //nolint:gocyclo // one flat switch over the kinds
+	if c.said != "" {
+		return c.said
+	}
 	at := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000Z") }
 	until := func(what string) string {
 		if c.Until.IsZero() {
@@ -203,6 +209,64 @@ var plainCauses = map[CauseKind]string{
 	CauseSoon:     "nothing holds it back: whoever serves its queue finds it when it looks next",
 }
 
+// Within returns the cause as a caller sees it who is bound to the instances for which covers is
+// true: without the others, without numbers of which others are a part, and without the process
+// that executes the instance.
+func (c Cause) Within(covers func(fsm.ID) bool) Cause {
+	all, full := c.IDs, c.String()
+	c.Worker, c.WorkerID, c.IDs = nil, "", nil
+	var names []string
+	for n, id := range all {
+		if !covers(id) {
+			continue
+		}
+		c.IDs = append(c.IDs, id)
+		if c.Kind == CauseNodes && n < len(c.Names) {
+			names = append(names, c.Names[n])
+		}
+	}
+	if c.Kind == CauseNodes {
+		c.Names = names
+	}
+	switch {
+	case c.Kind == CauseRunning:
+		c.said = "it is running since " + c.Since.UTC().Format("2006-01-02 15:04:05.000Z")
+	case c.Kind == CauseLost:
+		c.said = "its lease has ended: the next reaper lets it run again"
+	case c.Kind == CauseGateRun:
+		c.Names = c.Names[:1] // the others are of an instance
+		c.said = "it is behind a run at gate " + c.Names[0]
+	case c.Kind == CauseGate:
+		c.said = "all places of gate " + c.Names[0] + " are taken"
+	case neutralCauses[c.Kind] != "":
+		c.said = neutralCauses[c.Kind]
+	case len(c.IDs) == len(all):
+		c.said = full
+	default:
+		c.said = hiddenCauses[c.Kind]
+	}
+	if c.said != full {
+		c.Count, c.Join = 0, nil
+	}
+	return c
+}
+
+// neutralCauses say why an instance does not run without a number. A cause names the first of all
+// that it counts, so the rest may lie outside of the bounds even if these do not.
+var neutralCauses = map[CauseKind]string{
+	CauseChildren: "it awaits children",
+	CauseNodes:    "it waits for other nodes of its graph",
+	CauseGateRate: "the rate of its gate lets the next begin later",
+	CauseBehind:   "others of its queue are before it",
+}
+
+// hiddenCauses say why an instance does not run if the reason is another that lies outside.
+var hiddenCauses = map[CauseKind]string{
+	CauseEnded:     "it has ended; only a Restart of an instance that your access does not cover runs it again",
+	CauseKeyBusy:   "an instance that your access does not cover executes under the same partition key",
+	CauseKeyBehind: "an instance that your access does not cover is before it under the same partition key",
+}
+
 func (c Cause) who() string {
 	if c.Worker == nil {
 		return "by worker " + c.WorkerID + ", which is not registered any more"
@@ -212,7 +276,8 @@ func (c Cause) who() string {
 }
 
 // Why says why an instance is not running now. Each cause would hold it back by itself; begin with
-// the first. The answer is one snapshot, reads a bounded number of rows, and is never empty.
+// the first. The answer is one snapshot, reads a bounded number of rows, and is never empty. By
+// a key it is about the instance that [Engine.Get] finds.
 //
 // Errors: ErrNotFound.
 func (a *Admin) Why(ctx context.Context, of fsm.Target) ([]Cause, error) {
@@ -229,11 +294,55 @@ func (a *Admin) Examine(ctx context.Context, of fsm.Target) (row *ent.Instance, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	err = a.engine.patiently(ctx, task{doing: "look why an instance is not running"}, func() error {
+	ask := func() error {
 		row, causes, err = a.why(ctx, address)
 		return err
-	})
-	return row, causes, err
+	}
+	if !a.bound() {
+		err = a.engine.patiently(ctx, task{doing: "look why an instance is not running"}, ask)
+	}
+	if a.bound() || address.Key != "" && errors.Is(err, ErrNotFound) {
+		i, err := a.find(ctx, of)
+		if err != nil {
+			return nil, nil, err
+		}
+		address = store.Address{ID: int64(i.ID)}
+		if err := a.engine.patiently(ctx, task{doing: "look why an instance is not running"}, ask); err != nil {
+			return nil, nil, err
+		}
+	}
+	if !a.bound() || err != nil {
+		return row, causes, err
+	}
+	return a.outline(ctx, row, causes)
+}
+
+// outline leaves out of an answer what a caller may not see who is bound: the parent that lies
+// outside, and the worker, which works for others, too.
+func (s scope) outline(ctx context.Context, row *ent.Instance, causes []Cause) (*ent.Instance, []Cause, error) {
+	if !s.within.Cover(row.Queue, row.Machine, row.Labels) { // it has moved meanwhile
+		return nil, nil, fmt.Errorf("why instance %d: %w", row.ID, ErrNotFound)
+	}
+	var others []fsm.ID
+	if row.ParentID != nil {
+		others = append(others, *row.ParentID)
+	}
+	for _, c := range causes {
+		others = append(others, c.IDs...)
+	}
+	seen, err := s.covered(ctx, others)
+	if err != nil {
+		return nil, nil, err
+	}
+	own := *row
+	own.LockedBy = nil
+	if own.ParentID != nil && !seen(*own.ParentID) {
+		own.ParentID = nil
+	}
+	for n := range causes {
+		causes[n] = causes[n].Within(seen)
+	}
+	return &own, causes, nil
 }
 
 // why takes the snapshot and asks it.

@@ -27,6 +27,9 @@ type Worker struct {
 // hour, without Live. Engines without queues are not listed.
 func (a *Admin) Workers(ctx context.Context) (all []Worker, err error) {
 	defer a.engine.explain(ctx, toRead("workers"), &err)
+	if err := a.whole("Workers"); err != nil {
+		return nil, err
+	}
 	var rows []*ent.Worker
 	var now time.Time
 	err = a.engine.patiently(ctx, task{doing: "list workers"}, func() error {

@@ -139,6 +139,9 @@ func (c *client) call(ctx context.Context, in call) {
 			return answer{Told: c.told(in, err, engine.ErrNotFound, engine.ErrConflict)}
 		case get:
 			i, err := c.eng.Get(ctx, key)
+			if err == nil && i.Status.Terminal() { // none occupied the key when it looked
+				return answer{Told: refused}
+			}
 			return c.read(in, i, err)
 		default:
 			i, err := c.eng.Wait(ctx, c.id(in.N))
@@ -308,8 +311,8 @@ func (f *fleet) play(seed uint64, key string, calls int) []porcupine.Operation {
 		last.call(t.Context(), call{Key: key, Verb: end})
 	}
 	steady.Eventually(t, func() bool { // what may be unknown comes to rest as well
-		_, err := last.eng.Get(t.Context(), fsm.Key(key))
-		return errors.Is(err, engine.ErrNotFound)
+		i, err := last.eng.Get(t.Context(), fsm.Key(key))
+		return errors.Is(err, engine.ErrNotFound) || err == nil && i.Status.Terminal()
 	})
 	for _, id := range r.ids {
 		last.call(t.Context(), call{Key: key, Verb: wait, N: r.numbers[id]})

@@ -26,6 +26,7 @@ func Where(f *store.Filter) (all []predicate.Instance) {
 	add(f.Failures != nil, func() predicate.Instance { return instance.FailureIn(texts[fsm.Failure](f.Failures)...) })
 	add(f.KeyPrefix != "", func() predicate.Instance { return instance.CorrelationKeyHasPrefix(f.KeyPrefix) })
 	add(f.Key != "", func() predicate.Instance { return instance.CorrelationGuard(f.Key) })
+	add(f.EndedKey != "", func() predicate.Instance { return keyed(f) })
 	add(f.PartitionKey != "", func() predicate.Instance { return instance.PartitionKey(f.PartitionKey) })
 	add(f.Labels != "", func() predicate.Instance { return instance.LabelsContain(own[map[string]string]([]byte(f.Labels))) })
 	add(f.Parent != 0, func() predicate.Instance { return instance.ParentID(fsm.ID(f.Parent)) })
@@ -48,6 +49,11 @@ func within(b store.Bounds) (all []predicate.Instance) {
 		all = append(all, instance.LabelsContain(own[map[string]string]([]byte(b.Labels))))
 	}
 	return all
+}
+
+// keyed selects the instances that have left the scope of a key.
+func keyed(f *store.Filter) predicate.Instance {
+	return instance.And(instance.CorrelationGuardIsNil(), instance.CorrelationKey(f.EndedKey))
 }
 
 // alike selects the failed instances of a fingerprint.
@@ -113,6 +119,8 @@ func lookups(f *store.Filter) (all []lookup) {
 	switch {
 	case f.Key != "":
 		return []lookup{{[]predicate.Instance{instance.CorrelationGuard(f.Key)}, true}}
+	case f.EndedKey != "":
+		return []lookup{{[]predicate.Instance{keyed(f)}, true}}
 	case f.Parent != 0:
 		one(instance.ParentID(fsm.ID(f.Parent)))
 	case f.Labels != "" && f.Within.Labels != "": // the index has both

@@ -27,6 +27,9 @@ type Filter struct {
 	Within Bounds `json:",omitzero"`
 	// Fingerprint selects failed instances; it has the form of FingerprintText.
 	Fingerprint string `json:",omitzero"`
+	// EndedKey selects the instances that have left the scope of this key. Only reads have it, so it
+	// is not in filterText.
+	EndedKey string `json:",omitzero"`
 }
 
 // FingerprintText returns a fingerprint in the form that users have: 16 hexadecimal digits, which
