@@ -42,11 +42,12 @@ type commands struct {
 
 // options are the flags of all commands.
 type options struct {
-	DatabaseURL string        `env:"DATABASE_URL"                                                 help:"The database, as a URL or as key=value."                                                                           name:"database-url"         placeholder:"URL"`
-	Schema      string        `default:"gendurable"                                               env:"GENDURABLE_SCHEMA"                                                                                                  help:"The engine's schema."`
+	DatabaseURL string        `env:"DATABASE_URL"                                                 help:"The database, as a URL or as key=value."                                                                                                                                                          name:"database-url"         placeholder:"URL"`
+	Schema      string        `default:"gendurable"                                               env:"GENDURABLE_SCHEMA"                                                                                                                                                                                 help:"The engine's schema."`
 	JSON        bool          `help:"Write JSON, errors too."                                     name:"json"`
-	Actor       string        `env:"GENDURABLE_ACTOR"                                             help:"Who asks, for the audit of what commands change; unless given, the user of this system."                           placeholder:"NAME"`
+	Actor       string        `env:"GENDURABLE_ACTOR"                                             help:"Who asks, for the audit of what commands change; unless given, the user of this system."                                                                                                          placeholder:"NAME"`
 	Reason      string        `help:"Why, for the audit; of instance cancel also the last error." placeholder:"TEXT"`
+	Within      []string      `env:"GENDURABLE_WITHIN"                                            help:"Only instances within these bounds exist: queue=NAME, machine=NAME, label=NAME=VALUE, separated by commas or repeated. Of several queues or machines an instance has one, of several labels all." placeholder:"BOUND"         sep:","`
 	Timeout     time.Duration `default:"30s"                                                      help:"How long a command may take, unless it waits, watches, measures, migrates or changes many instances; 0: no limit."`
 }
 
@@ -100,6 +101,9 @@ func run(ctx context.Context, args []string, c *console) exitCode {
 
 // execute runs the command that was parsed.
 func (a *app) execute(ctx context.Context, parsed *kong.Context) error {
+	if err := a.bind(parsed.Selected()); err != nil {
+		return err
+	}
 	limited := ctx
 	if a.Timeout > 0 && !lasts(parsed) {
 		var cancel context.CancelFunc

@@ -167,6 +167,12 @@ func (c *clusterRun) parse(a *app) (*inner, error) {
 		return nil, usagef("%w; see %s --help", err, misused(err))
 	}
 	o := all.Options
+	switch {
+	case len(o.Within) == 0:
+		o.Within = a.Within
+	case len(a.Within) > 0 && !slices.Equal(o.Within, a.Within):
+		return nil, usagef("--within is given twice: give it to cluster run, or to the command")
+	}
 	o.JSON, o.Actor, o.Reason = o.JSON || a.JSON, cmp.Or(o.Actor, a.Actor), cmp.Or(o.Reason, a.Reason)
 	return &inner{&app{options: o, console: a.console, model: parser.Model}, parsed}, nil
 }

@@ -67,9 +67,13 @@ func (a *app) connect(ctx context.Context, configure ...func(*pgxpool.Config)) (
 	return pool, nil
 }
 
-// database is a client of the engine, on a schema of the version that it needs.
+// database is a client of the engine, on a schema of the version that it needs. Its methods stay
+// within the bounds.
 type database struct {
-	*engine.Engine
+	*engine.Bounded
+
+	all    *engine.Engine // for what is bound otherwise
+	within engine.Bounds
 	pool   *pgxpool.Pool
 	schema string
 }
@@ -88,14 +92,21 @@ func (a *app) open(ctx context.Context) (*database, error) {
 }
 
 func (a *app) client(pool *pgxpool.Pool) (*database, error) {
+	within, err := a.bounds()
+	if err != nil {
+		return nil, err
+	}
+	bound := func(e *engine.Engine) *database {
+		return &database{Bounded: e.Within(within), all: e, within: within, pool: pool, schema: a.Schema}
+	}
 	if a.place != nil {
-		return &database{Engine: a.place.Engine(a.place.n), pool: pool, schema: a.Schema}, nil
+		return bound(a.place.Engine(a.place.n)), nil
 	}
 	eng, err := engine.New(engine.Config{Pool: pool, Schema: a.Schema, Logger: a.logger(slog.LevelWarn)})
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
-	return &database{Engine: eng, pool: pool, schema: a.Schema}, nil
+	return bound(eng), nil
 }
 
 // logger writes the engine's log to stderr.

@@ -97,6 +97,7 @@ func codeOf(err error) exitCode {
 		{codeNotFound, anyOf(engine.ErrNotFound, engine.ErrNoTarget, engine.ErrNoSchedule)},
 		{codeConflict, anyOf(engine.ErrConflict, engine.ErrDuplicate, engine.ErrInboxFull, cluster.ErrPlaces, cluster.ErrStrays,
 			citus.ErrNotDistributed, citus.ErrCoordinator, citus.ErrNode, citus.ErrEpochs)},
+		{codeUsage, is[*engine.BoundsError]},
 		{codeUsage, is[*engine.VerbError]},
 		{codeUsage, is[*engine.QueryError]},
 		{codeUsage, is[*engine.InsertError]},

@@ -13,6 +13,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/predicate"
 	entsignal "github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/shown"
@@ -41,6 +42,8 @@ type detail struct {
 	Result          json.RawMessage    `json:"result"`
 	Errors          []fsm.AttemptError `json:"errors"`  // of its newest attempts, oldest first
 	Signals         []inboxed          `json:"signals"` // not consumed yet, oldest first
+
+	left bool // the scope of its key, since it has ended
 }
 
 // inboxed is a signal in the inbox.
@@ -51,7 +54,8 @@ type inboxed struct {
 	InsertedAt time.Time       `json:"inserted_at"`
 }
 
-// row reads an instance with all of its columns.
+// row reads an instance with all of its columns. By a key that no instance occupies it finds the
+// newest that had it.
 func (d *database) row(ctx context.Context, to fsm.Target) (*ent.Instance, error) {
 	which := instance.ID(0)
 	switch to := to.(type) {
@@ -60,21 +64,40 @@ func (d *database) row(ctx context.Context, to fsm.Target) (*ent.Instance, error
 	case fsm.Key:
 		which = instance.CorrelationGuard(string(to))
 	}
-	row, err := d.Ent().Instance.Query().Where(which).
-		WithSignals(func(q *ent.SignalQuery) {
-			q.Where(entsignal.ConsumedAtIsNil()).Order(entsignal.ByID()).Limit(inboxShown)
-		}).Only(ctx)
+	row, err := d.only(ctx, which)
+	if _, key := to.(fsm.Key); key && ent.IsNotFound(err) {
+		ended, unfound := d.Get(ctx, to)
+		if unfound != nil {
+			return nil, unfound
+		}
+		row, err = d.only(ctx, instance.ID(ended.ID))
+	}
 	if ent.IsNotFound(err) {
 		return nil, fmt.Errorf("%w: %v", engine.ErrNotFound, to)
 	}
-	return row, err
+	if err != nil {
+		return nil, err
+	}
+	return row, d.outline(ctx, row)
+}
+
+// only reads the one instance within the bounds that a predicate selects.
+func (d *database) only(ctx context.Context, which predicate.Instance) (*ent.Instance, error) {
+	query, err := d.instances(which)
+	if err != nil {
+		return nil, err
+	}
+	return query.
+		WithSignals(func(q *ent.SignalQuery) {
+			q.Where(entsignal.ConsumedAtIsNil()).Order(entsignal.ByID()).Limit(inboxShown)
+		}).Only(ctx)
 }
 
 func detailed(r *ent.Instance) detail {
 	out := detail{
 		summary: summarizeRow(r), UpdatedAt: r.UpdatedAt.UTC(), ParentID: r.ParentID, ChildrenPending: r.ChildrenPending,
 		Awaits: some([]string(r.Awaits)), AwaitDeadline: absent(shown.At(r.AwaitDeadline)), Signals: []inboxed{}, Retention: retained(r.Retain),
-		State: r.State, Result: r.Result, Errors: []fsm.AttemptError{},
+		State: r.State, Result: r.Result, Errors: []fsm.AttemptError{}, left: r.Status.Terminal() && r.CorrelationGuard == nil && r.CorrelationKey != nil,
 	}
 	if r.Status == fsm.StatusExecuting { // else they are those of the last claim
 		out.Worker, out.LeaseExpiresAt = shown.At(r.LockedBy), absent(shown.At(r.LeaseExpiresAt))
@@ -142,6 +165,14 @@ func (c *instanceGet) Run(ctx context.Context, a *app, db *database) error {
 	return a.show(out, out.write)
 }
 
+// keyed is the key, and whether the instance has it no longer.
+func (d *detail) keyed() string {
+	if d.left {
+		return string(d.Key) + ", until it ended: the key is free, or another instance has it"
+	}
+	return string(d.Key)
+}
+
 func (d *detail) write(w io.Writer) {
 	line := func(name string, value any) {
 		if s := text(value); s != "" {
@@ -149,7 +180,7 @@ func (d *detail) write(w io.Writer) {
 		}
 	}
 	line("id", d.ID)
-	line("key", string(d.Key))
+	line("key", d.keyed())
 	line("machine", fmt.Sprintf("%s/%d", d.Machine, d.Version))
 	line("step", d.Step)
 	line("status", d.standing())
@@ -227,9 +258,13 @@ func (c *instanceTree) Run(ctx context.Context, a *app, db *database) error {
 	}
 	out := family{Parents: []summary{}, Tree: &node{summary: summarizeRow(row), Children: []*node{}}}
 	for up := row.ParentID; up != nil && len(out.Parents) <= maxDepth; {
-		parent, err := db.Ent().Instance.Query().Where(instance.ID(*up)).Only(ctx)
+		above, err := db.instances(instance.ID(*up))
+		if err != nil {
+			return err
+		}
+		parent, err := above.Only(ctx)
 		if ent.IsNotFound(err) {
-			break // it was collected
+			break // it was collected, or lies outside of the bounds
 		}
 		if err != nil {
 			return err
@@ -267,7 +302,11 @@ func (c *instanceTree) grow(ctx context.Context, db *database, root *node) error
 		if depth >= c.Depth {
 			most = 0
 		}
-		children, err := db.Ent().Instance.Query().Where(instance.ParentIDIn(ids...)).Order(instance.ByID()).Limit(most + 1).All(ctx)
+		below, err := db.instances(instance.ParentIDIn(ids...))
+		if err != nil {
+			return err
+		}
+		children, err := below.Order(instance.ByID()).Limit(most + 1).All(ctx)
 		if err != nil {
 			return err
 		}

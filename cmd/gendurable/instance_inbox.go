@@ -36,7 +36,7 @@ func (c *instanceInbox) Run(ctx context.Context, a *app, db *database) error {
 	if err != nil {
 		return c.Target.advise(err)
 	}
-	query := db.Ent().Signal.Query().Where(entsignal.TargetID(of.ID), entsignal.ConsumedAtIsNil(), entsignal.IDGT(c.After))
+	query := db.all.Ent().Signal.Query().Where(entsignal.TargetID(of.ID), entsignal.ConsumedAtIsNil(), entsignal.IDGT(c.After))
 	if c.Name != "" {
 		query = query.Where(entsignal.Name(c.Name))
 	}

@@ -319,13 +319,19 @@ func TestWhySaysWhatToDo(t *testing.T) {
 	require.Empty(t, why(first)[engine.CauseEnded], "nothing is to be done about what is done")
 }
 
-// A key that an instance has released finds no instance, but the error says how to find it.
+// Commands that show an instance find the newest that had a key. The others find none
+// by it, and the error says how to find it.
 func TestKeysThatWereReleased(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	id := h.insert(1, keyed("order 7"))
 	h.run("instance", "cancel", "key:order 7").is(codeDone)
-	for _, args := range [][]string{{"get"}, {"tree"}, {"why"}, {"wait"}, {"retry"}, {"signal", "paid"}} {
+	h.run("instance", "get", "key:order 7").is(codeDone).says("order 7, until it ended", "failed (cancelled)")
+	require.Equal(t, id, read[detail](h.run("instance", "get", "key:order 7", "--json").is(codeDone)).ID)
+	for _, args := range [][]string{{"tree"}, {"why"}, {"history"}, {"inbox"}} {
+		h.run("instance", args[0], "key:order 7").is(codeDone)
+	}
+	for _, args := range [][]string{{"wait"}, {"retry"}, {"signal", "paid"}} {
 		h.run(append([]string{"instance", args[0], "key:order 7"}, args[1:]...)...).is(codeNotFound).
 			complains("gendurable instance list --key-prefix 'order 7'")
 	}

@@ -31,7 +31,7 @@ type cause struct {
 // Run runs the command.
 func (c *instanceWhy) Run(ctx context.Context, a *app, db *database) error {
 	causes, err := db.Admin().Why(ctx, c.Target.to)
-	if key, is := c.Target.to.(fsm.Key); is && errors.Is(err, engine.ErrNotFound) {
+	if key, is := c.Target.to.(fsm.Key); is && !db.bound() && errors.Is(err, engine.ErrNotFound) {
 		if kept := db.kept(ctx, string(key)); kept != "" {
 			err = fmt.Errorf("%w\n  %s", err, kept)
 		}

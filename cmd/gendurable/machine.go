@@ -106,9 +106,11 @@ func (c *counting) machines(ctx context.Context, db *database) (*machines, error
 	for _, d := range stored {
 		get(d.Machine, d.Version).Steps = len(d.Graph.Steps)
 	}
-	workers, err := db.Admin().Workers(ctx)
-	if err != nil {
-		return nil, err
+	var workers []engine.Worker
+	if !db.bound() { // else a worker works for others, too
+		if workers, err = db.Admin().Workers(ctx); err != nil {
+			return nil, err
+		}
 	}
 	for _, w := range workers {
 		if !w.Live || w.Draining {

@@ -77,10 +77,12 @@ func (c *mcpCommand) Run(ctx context.Context, a *app, db *database) error {
 	server := mcp.NewServer(&mcp.Implementation{Name: "gendurable", Version: programVersion()},
 		&mcp.ServerOptions{Instructions: mcpInstructions, Logger: a.logger(slog.LevelWarn), Capabilities: &mcp.ServerCapabilities{}})
 	for _, path := range readingTools {
-		server.AddTool(box.tool(path, true))
+		if a.binds(path) {
+			server.AddTool(box.tool(path, true))
+		}
 	}
-	if c.AllowWrite {
-		for _, path := range writingTools {
+	for _, path := range writingTools {
+		if c.AllowWrite && a.binds(path) {
 			server.AddTool(box.tool(path, false))
 		}
 	}
@@ -164,6 +166,9 @@ func (b *toolbox) run(ctx context.Context, c *console, args []string, reason str
 	}
 	one := &app{options: b.app.options, console: c, model: parser.Model}
 	one.JSON, one.Reason = true, reason
+	if err := one.bind(parsed.Selected()); err != nil {
+		return err
+	}
 	if one.Timeout > 0 && !lasts(parsed) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, one.Timeout)

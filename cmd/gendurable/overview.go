@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -72,6 +73,8 @@ type overview struct {
 	Failures engine.Failures     `json:"failures"`
 	Gates    []engine.GateStatus `json:"gates"`
 	Warnings []finding           `json:"warnings"`
+
+	bound bool // to some instances
 }
 
 // quickChecks are the checks of doctor that an overview makes: those about the work that read a
@@ -82,6 +85,9 @@ const overviewFailures = 10
 
 // Run runs the command.
 func (c *overviewCommand) Run(ctx context.Context, a *app, db *database) error {
+	if db.bound() {
+		return c.within(ctx, a, db)
+	}
 	load, err := db.Admin().Load(ctx)
 	if err != nil {
 		return err
@@ -106,6 +112,28 @@ func (c *overviewCommand) Run(ctx context.Context, a *app, db *database) error {
 	return a.show(out, func(w io.Writer) { out.write(w, a.console.width()) })
 }
 
+// within shows the parts that tell instances within the bounds apart from others.
+func (c *overviewCommand) within(ctx context.Context, a *app, db *database) error {
+	at, err := db.now(ctx)
+	if err != nil {
+		return err
+	}
+	load, err := db.Admin().Load(ctx)
+	if err != nil && !errors.Is(err, engine.ErrBounds) {
+		return err
+	}
+	out := overview{At: at, Queues: some(load.Queues), Workers: []engine.WorkerLoad{}, Warnings: []finding{}, bound: true}
+	if out.Failures, err = db.Failures(ctx, engine.FailuresOptions{Limit: overviewFailures}); err != nil {
+		return err
+	}
+	gates, err := db.Admin().Gates(ctx)
+	if err != nil && !errors.Is(err, engine.ErrBounds) {
+		return err
+	}
+	out.Gates = some(gates)
+	return a.show(out, func(w io.Writer) { out.write(w, a.console.width()) })
+}
+
 func (o *overview) write(w io.Writer, width int) {
 	queues := newTable("queue", "due", "oldest", "delayed", "in line", "executing", "slots", "workers", "paused")
 	for _, q := range o.Queues {
@@ -120,7 +148,11 @@ func (o *overview) write(w io.Writer, width int) {
 			live, executing, slots = live+1, executing+one.Executing, slots+one.Slots
 		}
 	}
-	fmt.Fprintf(w, "\n%d live workers execute %d in %d slots\n", live, executing, slots)
+	if o.bound {
+		fmt.Fprintln(w, "\nonly what the bounds tell apart is shown: no workers and warnings, and no queues or gates that others share")
+	} else {
+		fmt.Fprintf(w, "\n%d live workers execute %d in %d slots\n", live, executing, slots)
+	}
 	if len(o.Failures.Groups) > 0 {
 		fmt.Fprintln(w)
 		writeFailures(w, &o.Failures, o.At, width)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -124,7 +125,13 @@ func (a *app) pauseQueue(ctx context.Context, db *database, name, did string, ho
 		return err
 	}
 	q := &traffic{}
-	if err := db.served(ctx, func(served string) *traffic {
+	if db.bound() { // to queues, of which this is one
+		known, _, err := db.traffic(ctx)
+		if err != nil {
+			return err
+		}
+		q = cmp.Or(known[name], q)
+	} else if err := db.served(ctx, func(served string) *traffic {
 		if served == name {
 			return q
 		}

@@ -114,6 +114,9 @@ func (c *counting) all(ctx context.Context, db *database) ([]engine.Count, *coun
 	if errors.Is(err, engine.ErrCounts) {
 		return nil, nil, nil
 	}
+	if errors.Is(err, engine.ErrBounds) {
+		err = fmt.Errorf("%w\n  --count 0 leaves the counts out", err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

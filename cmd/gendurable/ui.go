@@ -25,7 +25,7 @@ type uiCommand struct{ serving }
 
 // Run runs the command.
 func (c *uiCommand) Run(ctx context.Context, a *app, db *database) error {
-	return c.serve(ctx, a, "schema "+db.schema, func(o dashboard.Options) (http.Handler, error) { return dashboard.New(db.Engine, o) })
+	return c.serve(ctx, a, "schema "+db.schema, func(o dashboard.Options) (http.Handler, error) { return dashboard.New(db.all, o) })
 }
 
 type clusterUI struct {
@@ -51,8 +51,12 @@ func (c *serving) serve(ctx context.Context, a *app, of string, build func(dashb
 	if c.ReadOnly {
 		level = dashboard.Read
 	}
+	within, err := a.bounds()
+	if err != nil {
+		return err
+	}
 	handler, err := build(dashboard.Options{
-		Authorize: dashboard.Loopback(dashboard.Access{Level: level, Actor: cmp.Or(a.Actor, systemUser())}),
+		Authorize: dashboard.Loopback(dashboard.Access{Level: level, Actor: cmp.Or(a.Actor, systemUser()), Within: within}),
 		Logger:    a.logger(slog.LevelWarn),
 	})
 	if err != nil {

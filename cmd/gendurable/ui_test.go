@@ -29,8 +29,11 @@ func TestUI(t *testing.T) {
 	require.NoError(t, err)
 	for _, c := range []struct {
 		args []string
+		sees bool
 		post int
-	}{{[]string{"--read-only"}, http.StatusForbidden}, {nil, http.StatusSeeOther}} {
+	}{
+		{[]string{"--read-only"}, true, http.StatusForbidden}, {[]string{"--within", "queue=orders"}, false, http.StatusForbidden}, {nil, true, http.StatusSeeOther},
+	} {
 		address, end := serve(t, append([]string{"ui", "--listen", "127.0.0.1:0", "--database-url", h.url, "--actor", "ada"}, c.args...)...)
 		client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		client.Jar = letIn(t, address)
@@ -41,7 +44,7 @@ func TestUI(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())
 		require.Equal(t, http.StatusOK, answer.StatusCode)
-		require.Contains(t, string(body), "mail")
+		require.Equal(t, c.sees, strings.Contains(string(body), "mail"), c.args)
 		answer, err = client.PostForm(address+"verbs/resume_queue", url.Values{"name": {"mail"}, "reason": {"a test"}})
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())

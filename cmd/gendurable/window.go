@@ -53,7 +53,7 @@ func (c *windowList) Run(ctx context.Context, a *app, db *database) error {
 	if err != nil {
 		return err
 	}
-	q := db.Ent().Window.Query().Order(window.ByID()).Limit(c.Limit)
+	q := db.all.Ent().Window.Query().Order(window.ByID()).Limit(c.Limit)
 	if c.Kind != "" {
 		q = q.Where(func(s *sql.Selector) { s.Where(sql.HasPrefix(s.C(window.FieldID), c.Kind+":"+c.Prefix)) })
 	}
