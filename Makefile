@@ -76,7 +76,7 @@ checks-lint: bin/golangci-lint bin/tier
 	@$(STAGE) lint nice -n 19 $(MAKE) --no-print-directory -j 1 lint
 
 # Goroutines meet in these packages. The race detector makes them compute several times as much, so their tests run in the short form.
-RACED := ./worker ./engine ./signal ./cluster ./entpgx ./dashboard ./integration
+RACED := ./internal/work ./engine ./signal ./cluster ./entpgx ./dashboard ./integration
 
 # These tests run without it. They compute for one goroutine, compare durations, or need much memory.
 UNRACED := ^(TestNobodyWaitsForWhatTheyDoNotNeed|TestNobodyWaitsBesideACrowd|TestManyLargeStates|TestAPI|TestAPIAccess|TestWhatLiesOutsideDoesNotExist|TestExportsNeedTheRoomOfAnInstance|TestEveryRouteKeepsToTheAccess|TestPagesHaveAllPlaces|TestPagesOfferWhatTheAccessMay|TestPagesTouchFewBuffers)$$
@@ -145,7 +145,7 @@ proof-release: bin/tier
 # What the other parts run is not run here.
 proof-long: bin/withpg bin/tier bin/atlas $(NODE_PACKAGES)
 	$(PROVE) sh -c '$(LONG) -p 2 -parallel 8 -skip TestStartingAndStopping \
-		$$(go list ./... | grep -vE "/integration/(interleave|model|pairs|soak|rollout|environments)$$|/internal/store$$|/worker$$|/entpgx$$") && \
+		$$(go list ./... | grep -vE "/integration/(interleave|model|pairs|soak|rollout|environments)$$|/internal/store$$|/internal/work$$|/entpgx$$") && \
 		env GENDURABLE_PROOF=1 bin/withpg go -C integration/hosts test -json -vet=off -count=1 -timeout 30m ./... && \
 		env GENDURABLE_PROOF=1 bin/withpg go -C integration/extensions test -json -vet=off -count=1 -timeout 30m ./...' -json
 
@@ -180,7 +180,7 @@ proof-statements: bin/withpg bin/tier
 	$(PROVE) $(LONG) -skip 'TestPlansHold' ./internal/store
 
 proof-storms: bin/withpg bin/tier
-	$(PROVE) $(LONG) -p 1 ./worker ./entpgx
+	$(PROVE) $(LONG) -p 1 ./internal/work ./entpgx
 
 proof-pairs: bin/withpg bin/tier
 	$(PROVE) $(LONG) -skip 'TestAMonth' ./integration/pairs

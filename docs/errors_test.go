@@ -22,7 +22,7 @@ var updateErrors = flag.Bool("update-errors", false, "write testdata/errors.txt:
 var faulty = []string{
 	"citus", "cluster", "cmd/gendurable", "dag", "dashboard", "durabletest", "engine", "entity", "entity/extension", "entpgx", "fsm",
 	"internal/around", "internal/cron", "internal/pgdev", "internal/query", "internal/shape", "internal/step", "internal/store",
-	"migrate", "migrations", "signal", "telemetry", "vet", "worker",
+	"internal/work", "migrate", "migrations", "signal", "telemetry", "vet",
 }
 
 // testdata/errors.txt lists the texts of all errors, so that a review sees each that is new or has

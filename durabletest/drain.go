@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/worker"
+	"github.com/gendurable/gendurable/internal/work"
 )
 
 // DefaultLimit is how many steps one Drain or Advance runs unless [Limit] says otherwise.
@@ -169,7 +169,7 @@ func (k *Kit) Step(ctx context.Context, of fsm.Target) (Ran, error) {
 
 // single claims one instance. It locks all others: a claim skips locked rows, so it sees this one
 // alone.
-func (k *Kit) single(ctx context.Context, at fsm.RawInstance) (*worker.Taken, error) {
+func (k *Kit) single(ctx context.Context, at fsm.RawInstance) (*work.Taken, error) {
 	tx, err := k.Pool.Begin(ctx)
 	if err != nil {
 		return nil, err
@@ -235,7 +235,7 @@ func (k *Kit) drainQueue(ctx context.Context, queue string, limit int, d *Draine
 
 // run runs the step of a claim, or of each claim for which a batch step is called, and returns them
 // in the order of the claims.
-func (k *Kit) run(ctx context.Context, taken *worker.Taken) (all []Ran, err error) {
+func (k *Kit) run(ctx context.Context, taken *work.Taken) (all []Ran, err error) {
 	k.noted()
 	at := map[fsm.ID]int{}
 	for i, info := range taken.Infos() {

@@ -31,7 +31,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/byhand"
 	"github.com/gendurable/gendurable/internal/pgclone"
-	"github.com/gendurable/gendurable/worker"
+	"github.com/gendurable/gendurable/internal/work"
 )
 
 // Config configures a Kit. With the zero value, the kit has no machines, and uses the server that
@@ -82,7 +82,7 @@ type Kit struct {
 	// Pool connects to the kit's database. The end of the test closes it.
 	Pool *pgxpool.Pool
 
-	hand   *worker.Hand
+	hand   *work.Hand
 	schema string
 	queues map[string]bool // nil: all
 

@@ -16,6 +16,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/worker"
 )
 
 // Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field means its
@@ -148,20 +149,7 @@ type Config struct {
 }
 
 // Queue says how this process works on a queue. The zero value has good defaults.
-type Queue struct {
-	// Concurrency is how many of the queue's steps and handlers run at once in this process: 10 ×
-	// GOMAXPROCS. A step that has returned makes way for another while its outcome is committed. So
-	// beside the running ones, up to four times as many outcomes may not be durable yet, at most 1,000
-	// unless Concurrency is more, and 64 MiB of them in the process. A crash makes their steps run
-	// again, too. Nothing begins that follows from an outcome before it is durable.
-	Concurrency int
-	// Buffer is how many claims may wait for one of these slots. 0 adapts it to how fast the steps
-	// are.
-	Buffer int
-	// PollMin and PollMax are how long an idle queue sleeps between two looks, at first and at last:
-	// 250 ms and 1 s.
-	PollMin, PollMax time.Duration
-}
+type Queue = worker.Queue
 
 // PartitionLock is a way to guard partition keys (spec §6).
 type PartitionLock string
@@ -191,7 +179,7 @@ func (c Config) WithDefaults() Config {
 	c.Queues = maps.Clone(c.Queues)
 	c.Schedules = slices.Clone(c.Schedules)
 	for name, q := range c.Queues {
-		c.Queues[name] = q.withDefaults()
+		c.Queues[name] = queueWithDefaults(q)
 	}
 	c.Lease = cmp.Or(c.Lease, DefaultLease)
 	// A default that follows from another field is always valid: only what was set is blamed.
@@ -217,7 +205,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-func (q Queue) withDefaults() Queue {
+func queueWithDefaults(q Queue) Queue {
 	q.Concurrency = cmp.Or(q.Concurrency, 10*runtime.GOMAXPROCS(0))
 	if q.PollMin == 0 {
 		if q.PollMin = DefaultPollMin; q.PollMax != 0 {

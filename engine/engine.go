@@ -41,9 +41,9 @@ import (
 	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/internal/work"
 	"github.com/gendurable/gendurable/migrations"
 	"github.com/gendurable/gendurable/signal"
-	"github.com/gendurable/gendurable/worker"
 )
 
 // Engine is an engine on one schema of one database. It is safe for concurrent use.
@@ -56,7 +56,7 @@ type Engine struct {
 	machines  []*step.Machine
 	schedules []declared
 	warnings  []fsm.Warning
-	worker    *worker.Worker // nil for a client
+	worker    *work.Worker // nil for a client
 	waiters   *waiters[int64]
 	parks     *waiters[rest]
 	counter   *counter
@@ -117,23 +117,19 @@ func New(c Config) (*Engine, error) {
 	e.parks = newWaiters(e.resting, c.Logger)
 	e.counter = &counter{scan: e.store.Count}
 	if len(c.Queues) > 0 {
-		e.worker = worker.New(e.workerConfig())
+		e.worker = work.New(e.workerConfig())
 	}
 	return e, nil
 }
 
-func (e *Engine) workerConfig() worker.Config {
-	queues := make(map[string]worker.Queue, len(e.config.Queues))
-	for name, q := range e.config.Queues {
-		queues[name] = worker.Queue(q)
-	}
+func (e *Engine) workerConfig() work.Config {
 	c := e.config
 	sweeps := 1
 	if pool := c.Driver.Pool(); pool != nil {
 		sweeps = max(1, int(pool.Config().MaxConns)/2) // the other half is for claims, commits and polls
 	}
-	return worker.Config{
-		Store: e.store, Company: e.store.Company(), Env: e.env, Machines: e.machines, Queues: queues,
+	return work.Config{
+		Store: e.store, Company: e.store.Company(), Env: e.env, Machines: e.machines, Queues: c.Queues,
 		Lease: c.Lease, Heartbeat: c.Heartbeat, Reap: c.Reap, DrainTimeout: c.DrainTimeout, DrainGrace: c.DrainGrace,
 		RunAheadFor: c.RunAheadFor, RunAheadSteps: c.RunAheadSteps, LockByLease: c.PartitionLock == LockLease,
 		RetainDone: c.RetainDone, RetainFailed: c.RetainFailed, RetainCancelled: c.RetainCancelled, Archive: e.archive(),

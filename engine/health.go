@@ -24,7 +24,7 @@ type (
 	// Doing is work with the database without which a worker is of no use.
 	Doing = worker.Doing
 	// Obstacle says what keeps statements from taking effect.
-	Obstacle = store.Obstacle
+	Obstacle = worker.Obstacle
 )
 
 // HealthTimeout bounds how long [Engine.Health] waits for the database.

@@ -12,8 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/internal/work"
 	"github.com/gendurable/gendurable/signal"
-	"github.com/gendurable/gendurable/worker"
 )
 
 // writer has the verbs that an Engine and a Tx share.
@@ -235,7 +235,7 @@ func (e *Engine) insertRows(ctx context.Context, specs []*step.Spec, by store.By
 
 // reserve makes an insertion insert its instances as claimed already if the worker of this process
 // has a free slot for each of them, and would claim them at once. It returns nil otherwise.
-func (e *Engine) reserve(specs []*step.Spec, insertion *store.Insertion) *worker.Reservation {
+func (e *Engine) reserve(specs []*step.Spec, insertion *store.Insertion) *work.Reservation {
 	if e.worker == nil {
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/worker"
+	"github.com/gendurable/gendurable/internal/work"
 )
 
 // Middleware changes, refuses or surrounds what the engine inserts, sends and runs. A nil field
@@ -69,7 +69,7 @@ func (e *Engine) childMiddleware() func(ctx context.Context, spec any) (any, err
 	}
 }
 
-func (e *Engine) stepMiddleware() (around []worker.Around) {
+func (e *Engine) stepMiddleware() (around []work.Around) {
 	for _, m := range e.config.Middleware {
 		if m.Step != nil {
 			around = append(around, m.Step)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/internal/work"
 	"github.com/gendurable/gendurable/migrations"
 	"github.com/gendurable/gendurable/worker"
 )
@@ -22,12 +23,12 @@ const (
 
 // The obstacles to it.
 const (
-	ObstacleReadOnly    = store.ObstacleReadOnly    // the database takes no writes
-	ObstacleConnections = store.ObstacleConnections // the server, the database or the role has no connection left
-	ObstacleSilence     = store.ObstacleSilence     // neither a connection of the pool nor an answer came in time
-	ObstacleUnreachable = store.ObstacleUnreachable // the connection breaks, or there is none
-	ObstacleRefused     = store.ObstacleRefused     // the role may not, or the schema is another one
-	ObstacleError       = store.ObstacleError       // Postgres reports anything else
+	ObstacleReadOnly    = worker.ObstacleReadOnly    // the database takes no writes
+	ObstacleConnections = worker.ObstacleConnections // the server, the database or the role has no connection left
+	ObstacleSilence     = worker.ObstacleSilence     // neither a connection of the pool nor an answer came in time
+	ObstacleUnreachable = worker.ObstacleUnreachable // the connection breaks, or there is none
+	ObstacleRefused     = worker.ObstacleRefused     // the role may not, or the schema is another one
+	ObstacleError       = worker.ObstacleError       // Postgres reports anything else
 )
 
 // ReasonKind says what keeps an engine from being ready.
@@ -118,7 +119,7 @@ func (x *examination) silence() {
 	case store.Classify(x.Err) == store.FaultConfig:
 		x.add(ReasonDatabase, x.LastPoll, obstacles[ObstacleRefused].do, "the database refuses to show its schema")
 	default:
-		o := store.ObstacleOf(x.Err)
+		o := work.ObstacleOf(x.Err)
 		x.add(ReasonDatabase, x.LastPoll, cmp.Or(obstacles[o].do, obstacles[ObstacleUnreachable].do), "the database is not reachable")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/gendurable/gendurable/internal/hidden"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/worker"
+	"github.com/gendurable/gendurable/internal/work"
 )
 
 // Delivery says what became of a signal. A duplicate inserted nothing and woke no instance.
@@ -80,7 +80,7 @@ func (w writer) send(ctx context.Context, to fsm.Target, m fsm.Message) (_ Deliv
 // that it wakes if the worker of this process has a free slot for it, and would claim it at once.
 type claimingInboxes struct {
 	*store.Store
-	worker *worker.Worker
+	worker *work.Worker
 	doubt  []string // queues in which an attempt may have claimed, without an answer
 }
 

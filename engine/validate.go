@@ -61,7 +61,7 @@ func (c Config) validate() (machines []*step.Machine, schedules []declared, err 
 		f.add("PartitionLock", "%q, want %q or %q", string(c.PartitionLock), LockAdvisory, LockLease)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
-		c.Queues[name].validate(&f, fmt.Sprintf("Queues[%.80s]", name), name)
+		validateQueue(&f, name, c.Queues[name])
 	}
 	if len(c.Queues) > 0 && len(c.Machines) == 0 {
 		f.add("Machines", "none, but Queues are set: add the machines, or leave Queues out")
@@ -156,7 +156,8 @@ func (c Config) validateLimits(f *faults) {
 	}
 }
 
-func (q Queue) validate(f *faults, field, name string) {
+func validateQueue(f *faults, name string, q Queue) {
+	field := fmt.Sprintf("Queues[%.80s]", name)
 	if err := checkName(name, fsm.MaxNameBytes); err != nil {
 		f.add(field, "the name: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // floods are sweeps that find many rows at once. A row takes a while, so that a slice takes about a
-// second, as on a server that is slow. Package worker floods all sweeps, without a database.
+// second, as on a server that is slow. Package work floods all sweeps, without a database.
 var floods = []struct {
 	name  string
 	shape string // of the rows

@@ -1,14 +1,9 @@
 package worker
 
-import (
-	"slices"
-	"strings"
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // Activity describes what this process is doing, as far as it knows without asking the database.
-// Hosts know it as engine.Activity.
+// Package engine returns it by Engine.Activity.
 type Activity struct {
 	// InFlight counts the claims of this process: buffered, waiting for their key, running or
 	// committing. The heartbeat extends the leases of all of them.
@@ -46,29 +41,34 @@ type QueueActivity struct {
 	Paused     bool `json:"paused"` // an operator has paused it; also true until the first poll
 }
 
-// Activity returns what the process is doing. It does not query the database or hold a contended
-// lock for long.
-func (w *Worker) Activity() Activity {
-	a := Activity{InFlight: w.flights.number(), LastPoll: w.deeds.poll.time(w.process), LastHeartbeat: w.deeds.heartbeat.time(w.process),
-		LastCommit: w.deeds.commit.time(w.process), Failing: w.failing()}
-	for name, q := range w.queues {
-		a.Queues = append(a.Queues, QueueActivity{
-			Name: name, Running: int(q.shown.running.Load()), Buffered: int(q.shown.buffered.Load()), Waiting: int(q.shown.waiting.Load()),
-			Collected: int(q.shown.collected.Load()), Committing: int(q.shown.committing.Load()), Held: int(q.shown.held.Load()),
-			Slots: q.conf.Concurrency, Idle: q.idle.Load(), Paused: q.paused.Load(),
-		})
-	}
-	slices.SortFunc(a.Queues, func(a, b QueueActivity) int { return strings.Compare(a.Name, b.Name) })
-	return a
+// Doing is work with the database without which a worker is of no use.
+type Doing string
+
+// These are all of them.
+const (
+	DoingPoll      Doing = "poll"
+	DoingClaim     Doing = "claim"
+	DoingCommit    Doing = "commit"
+	DoingHeartbeat Doing = "heartbeat"
+)
+
+// Failing is work that has not succeeded since it failed.
+type Failing struct {
+	Doing    Doing     `json:"doing"`
+	Queue    string    `json:"queue,omitempty"` // of a claim
+	Since    time.Time `json:"since"`           // when it failed for the first time after its last success
+	Obstacle Obstacle  `json:"obstacle"`        // at the newest try
 }
 
-// shown holds the counts of a queue that others may read: the counts of its scheduler, as of its
-// last turn, and the numbers of flights that have left their slots.
-type shown struct{ running, buffered, waiting, collected, committing, held atomic.Int64 }
+// Obstacle says what keeps statements from taking effect.
+type Obstacle string
 
-func (s *scheduler) show() {
-	s.shown.running.Store(int64(s.running))
-	s.shown.buffered.Store(int64(len(s.buffer)))
-	s.shown.waiting.Store(int64(s.parked))
-	s.shown.collected.Store(int64(s.collector.flights))
-}
+// The obstacles.
+const (
+	ObstacleReadOnly    Obstacle = "read_only"    // the database takes no writes
+	ObstacleConnections Obstacle = "connections"  // the server, the database or the role has no connection left
+	ObstacleSilence     Obstacle = "silence"      // neither a connection of the pool nor an answer came in time
+	ObstacleUnreachable Obstacle = "unreachable"  // the connection breaks, or there is none
+	ObstacleRefused     Obstacle = "refused"      // the role may not, or the schema is another one
+	ObstacleError       Obstacle = "server_error" // Postgres reports anything else
+)

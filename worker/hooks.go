@@ -1,15 +1,32 @@
+// Package worker has the types in which an engine describes how a process works: its queues, the
+// hooks that the engine calls after events, and what the process is doing. Package engine has them
+// under the same names. Code that only listens imports this package, which links neither Postgres'
+// driver nor ent:
+//
+//	// SlowSteps logs steps that take longer than they may.
+//	func SlowSteps(log *slog.Logger, most time.Duration) worker.Hooks {
+//		return worker.Hooks{
+//			Step: func(ctx context.Context, e worker.StepEvent) {
+//				if e.Took > most {
+//					log.WarnContext(ctx, "slow", slog.String("step", e.Instance.Step))
+//				}
+//			},
+//		}
+//	}
+//
+// The program that runs the engine adds the hooks to its engine.Config:
+//
+//	Hooks: []engine.Hooks{SlowSteps(log, time.Second)},
+//
+// It imports fsm only. The code that claims, runs and commits steps is in internal/work.
 package worker
 
-import (
-	"context"
-
-	"github.com/gendurable/gendurable/internal/survive"
-)
+import "context"
 
 // Hooks are functions that the engine calls after an event. Each gets one event, a struct, so that
 // events may get further fields. A nil hook costs nothing. The engine waits for each hook, so a
 // slow hook slows the engine. If a hook panics or calls runtime.Goexit, the engine logs that and
-// goes on. Hosts know Hooks as engine.Hooks.
+// goes on.
 type Hooks struct {
 	// Step is called when a step has run and its outcome is durable, or its claim was given back.
 	Step func(ctx context.Context, e StepEvent)
@@ -43,56 +60,3 @@ type Hooks struct {
 	// Fire is called when a schedule was advanced.
 	Fire func(ctx context.Context, e FireEvent)
 }
-
-// listeners holds the hooks that are not nil, by event. An event without a hook costs nothing.
-type listeners struct {
-	step       []func(ctx context.Context, e StepEvent)
-	pick       []func(ctx context.Context, e PickEvent)
-	saturation []func(ctx context.Context, e SaturationEvent)
-	contended  []func(ctx context.Context, e ContendedEvent)
-	batch      []func(ctx context.Context, e BatchEvent)
-	commit     []func(ctx context.Context, e CommitEvent)
-	reap       []func(ctx context.Context, e ReapEvent)
-	expire     []func(ctx context.Context, e ExpireEvent)
-	zombie     []func(ctx context.Context, e ZombieEvent)
-	stale      []func(ctx context.Context, e StaleEvent)
-	drain      []func(ctx context.Context, e DrainEvent)
-	prune      []func(ctx context.Context, e PruneEvent)
-	unread     []func(ctx context.Context, e UnreadEvent)
-	fire       []func(ctx context.Context, e FireEvent)
-}
-
-func listen(hooks []Hooks) (l listeners) {
-	for _, h := range hooks {
-		add(&l.step, h.Step)
-		add(&l.pick, h.Pick)
-		add(&l.saturation, h.Saturation)
-		add(&l.contended, h.Contended)
-		add(&l.batch, h.Batch)
-		add(&l.commit, h.Commit)
-		add(&l.reap, h.Reap)
-		add(&l.expire, h.Expire)
-		add(&l.zombie, h.Zombie)
-		add(&l.stale, h.Stale)
-		add(&l.drain, h.Drain)
-		add(&l.prune, h.Prune)
-		add(&l.unread, h.Unread)
-		add(&l.fire, h.Fire)
-	}
-	return l
-}
-
-func add[E any](to *[]func(context.Context, E), hook func(context.Context, E)) {
-	if hook != nil {
-		*to = append(*to, hook)
-	}
-}
-
-// tell calls hooks with an event.
-func tell[E any](ctx context.Context, p *process, hooks []func(context.Context, E), e E) {
-	for _, hook := range hooks {
-		p.survive(func() { hook(ctx, e) })
-	}
-}
-
-func (p *process) survive(hook func()) { survive.Hook(p.log, hook) }

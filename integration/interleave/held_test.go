@@ -119,10 +119,10 @@ func drains() verb {
 	}}
 }
 
-// drain claims like a scheduler with many slots that fills them one at a time, as worker/pick.go
-// does, until a claim from the front brings nothing. It looks at as many rows as it wants, goes on
-// behind its last claim, looks further where rows were in the way, and then from the front. It
-// keeps what it has claimed.
+// drain claims like a scheduler with many slots that fills them one at a time, as in
+// internal/work/pick.go, until a claim from the front brings nothing. It looks at as many rows as
+// it wants, goes on behind its last claim, looks further where rows were in the way, and then from
+// the front. It keeps what it has claimed.
 func (s *session) drain(ctx context.Context) {
 	p := store.ClaimParams{Queue: "default", Worker: "w3", Machines: []string{"m/1"}, Limit: 1, Window: 1, Lease: time.Minute,
 		Gated: s.heeds}

@@ -23,7 +23,7 @@ import (
 	"github.com/gendurable/gendurable/internal/byhand"
 	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/worker"
+	"github.com/gendurable/gendurable/internal/work"
 )
 
 const (
@@ -87,7 +87,7 @@ type rig struct {
 	store    *store.Store
 
 	eng   *engine.Engine
-	hand  *worker.Hand
+	hand  *work.Hand
 	root  fsm.ID
 	gone  bool // the case has deleted its root
 	takes int  // steps that were begun; of a fleet: under m
@@ -316,7 +316,7 @@ func (r *rig) run(until int) (left bool, err error) {
 
 // runTaken runs a step. With the fault "drain" the engine stops in its middle, and another one goes
 // on.
-func (r *rig) runTaken(taken *worker.Taken) error {
+func (r *rig) runTaken(taken *work.Taken) error {
 	drain, ctx, cancel := r.fault.drains(), r.ctx, context.CancelFunc(func() {})
 	if drain {
 		ctx, cancel = context.WithCancel(ctx)

@@ -1,7 +1,7 @@
 // Package byhand makes engines that do nothing by themselves, for package durabletest and for the
 // project's own tests. Package engine sets it in step.Hidden while it is initialised.
 //
-// It imports engine, worker and internal/step.
+// It imports engine, internal/work and internal/step.
 package byhand
 
 import (
@@ -10,7 +10,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/internal/step"
-	"github.com/gendurable/gendurable/worker"
+	"github.com/gendurable/gendurable/internal/work"
 )
 
 // New makes an engine that claims and fires schedules only when a method of the Hand says so. The
@@ -18,4 +18,4 @@ import (
 // there is a proxy. It stores Config.Schedules as of the time at.
 //
 //nolint:forcetypeassert // engine is initialised before: the start of any program shows it
-var New = step.Hidden.ByHand.(func(context.Context, engine.Config, time.Time) (*engine.Engine, *worker.Hand, error))
+var New = step.Hidden.ByHand.(func(context.Context, engine.Config, time.Time) (*engine.Engine, *work.Hand, error))

@@ -145,37 +145,6 @@ func hasClass(code string, classes ...string) bool {
 	return false
 }
 
-// Obstacle says what keeps statements from taking effect, for operators.
-type Obstacle string
-
-// The obstacles.
-const (
-	ObstacleReadOnly    Obstacle = "read_only"    // the database takes no writes
-	ObstacleConnections Obstacle = "connections"  // the server, the database or the role has no connection left
-	ObstacleSilence     Obstacle = "silence"      // neither a connection of the pool nor an answer came in time
-	ObstacleUnreachable Obstacle = "unreachable"  // the connection breaks, or there is none
-	ObstacleRefused     Obstacle = "refused"      // the role may not, or the schema is another one
-	ObstacleError       Obstacle = "server_error" // Postgres reports anything else
-)
-
-// ObstacleOf returns the obstacle that an error shows.
-func ObstacleOf(err error) Obstacle {
-	switch {
-	case IsReadOnly(err):
-		return ObstacleReadOnly
-	case hasCode(err, codeTooMany):
-		return ObstacleConnections
-	case Classify(err) == FaultConfig:
-		return ObstacleRefused
-	case reported(err) != nil:
-		return ObstacleError
-	case errors.Is(err, context.DeadlineExceeded):
-		return ObstacleSilence
-	default:
-		return ObstacleUnreachable
-	}
-}
-
 // MayPass reports whether an error that a step's own function got in its transaction may be absent
 // the next time: conflicts with others, and failures of the connection. Any other error of Postgres
 // is the step's error, and so is every error that does not come from Postgres.
@@ -186,6 +155,12 @@ func MayPass(err error) bool {
 
 // IsUniqueViolation reports whether a unique index refused a row.
 func IsUniqueViolation(err error) bool { return hasCode(err, codeUniqueViolation) }
+
+// IsFull reports whether the server, the database or the role has no connection left.
+func IsFull(err error) bool { return hasCode(err, codeTooMany) }
+
+// IsReported reports whether the server answered with the error.
+func IsReported(err error) bool { return reported(err) != nil }
 
 // IsReadOnly reports whether the server takes no writes: it is a standby, or about to become the
 // primary.

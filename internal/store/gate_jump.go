@@ -10,7 +10,7 @@ import (
 
 // A key of a gate that cannot begin costs a claim a visit, and there may be a hundred thousand of
 // them. So a process remembers which of them it has seen to be blocked, as runs of consecutive
-// keys, and its claims jump over the runs: see worker/jumps.go. A key in a run that may be able to
+// keys, and its claims jump over the runs: see work/jumps.go. A key in a run that may be able to
 // begin by now is fresh. A claim visits it all the same.
 //
 // All of it is a hint. A claim that jumps over a key lets nothing begin there, and a claim that

@@ -24,7 +24,7 @@ const overText = `coalesce(m.most > 0 AND x.crashes >= m.most, false)`
 // The gate stands before the LIMIT, so that the children of a locked parent do not use it up,
 // however many they are and although they come first. Each costs a probe of its parent, which
 // writes nothing, and one sweep costs no more than one pass over the due rows. A sweep that has to
-// pass over many is followed by a pause in proportion (sweepPace, in package worker).
+// pass over many is followed by a pause in proportion (sweepPace, in internal/work).
 //
 // All parents are locked before the first row is updated, as in commitSQL. A sweep that ends a
 // parent together with its child could not lock the row any more that it has updated itself, and
