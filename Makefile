@@ -76,7 +76,7 @@ checks-lint: bin/golangci-lint bin/tier
 	@$(STAGE) lint nice -n 19 $(MAKE) --no-print-directory -j 1 lint
 
 # Goroutines meet in these packages. The race detector makes them compute several times as much, so their tests run in the short form.
-RACED := ./internal/work ./engine ./signal ./cluster ./entpgx ./dashboard ./integration
+RACED := ./internal/work ./engine ./internal/send ./cluster ./entpgx ./dashboard ./integration
 
 # These tests run without it. They compute for one goroutine, compare durations, or need much memory.
 UNRACED := ^(TestNobodyWaitsForWhatTheyDoNotNeed|TestNobodyWaitsBesideACrowd|TestManyLargeStates|TestAPI|TestAPIAccess|TestWhatLiesOutsideDoesNotExist|TestExportsNeedTheRoomOfAnInstance|TestEveryRouteKeepsToTheAccess|TestPagesHaveAllPlaces|TestPagesOfferWhatTheAccessMay|TestPagesTouchFewBuffers)$$

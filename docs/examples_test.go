@@ -18,7 +18,7 @@ func TestPackagesHaveExamples(t *testing.T) {
 	t.Parallel()
 	for folder, run := range map[string]bool{
 		"citus": false, "cluster": true, "dag": true, "dashboard": true, "durabletest": true, "engine": true, "entity": true,
-		"entpgx": true, "fsm": true, "migrate": true, "telemetry": false, "worker": true,
+		"entpgx": true, "fsm": true, "migrate": true, "signal": true, "telemetry": false, "worker": true,
 	} {
 		files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
 		require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestPackagesBeginWithAProgram(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{
 		"citus", "cluster", "dag", "dashboard", "durabletest", "engine", "ent", "entity", "entity/extension", "entpgx", "fsm", "migrate", "migrations",
-		"telemetry", "vet", "worker",
+		"signal", "telemetry", "vet", "worker",
 	} {
 		files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*.go"))
 		require.NoError(t, err)

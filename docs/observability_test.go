@@ -20,7 +20,7 @@ func TestLogAttributesAreDocumented(t *testing.T) {
 		"String": "text", "Int": "number", "Int64": "number", "Bool": "true or false", "Duration": "duration", "Any": "any", "Group": "group",
 	}
 	logged := map[string]string{}
-	for _, folder := range []string{"cluster", "engine", "entpgx", "fsm", "internal/step", "internal/store", "internal/survive", "internal/work", "migrate", "migrations", "signal", "telemetry"} {
+	for _, folder := range []string{"cluster", "engine", "entpgx", "fsm", "internal/send", "internal/step", "internal/store", "internal/survive", "internal/work", "migrate", "migrations", "signal", "telemetry"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder), func(at string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || filepath.Ext(at) != ".go" || strings.HasSuffix(at, "_test.go") {
 				return err

@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/send"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/signal"
 )
 
 // Admin has the operator's verbs. Each verb compares and sets: in one transaction it locks the
@@ -300,7 +300,7 @@ func (a *Admin) orderOf(ctx context.Context, t fsm.Target, verb Verb, options []
 	if err != nil {
 		return nil, store.Address{}, err
 	}
-	address, err := signal.Resolve(t)
+	address, err := send.Resolve(t)
 	if err != nil {
 		return nil, address, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}

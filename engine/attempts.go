@@ -8,8 +8,8 @@ import (
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/query"
+	"github.com/gendurable/gendurable/internal/send"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/signal"
 )
 
 // Errors reads the errors of an instance's attempts, the oldest first: the newest 20, by id or by
@@ -18,7 +18,7 @@ import (
 // Errors: ErrNotFound.
 func (e *Engine) Errors(ctx context.Context, of fsm.Target) (list []fsm.AttemptError, err error) {
 	defer e.explain(ctx, toRead("gen_durable"), &err)
-	address, err := signal.Resolve(of)
+	address, err := send.Resolve(of)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}

@@ -39,11 +39,11 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/query"
+	"github.com/gendurable/gendurable/internal/send"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/internal/work"
 	"github.com/gendurable/gendurable/migrations"
-	"github.com/gendurable/gendurable/signal"
 )
 
 // Engine is an engine on one schema of one database. It is safe for concurrent use.
@@ -107,7 +107,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e.writer = writer{
 		engine: e, rows: e.insertRows, beside: e.besides, wake: e.nudge,
-		sender: &signal.Sender{Inboxes: e.store, Inbox: c.Limits.Inbox, Logger: c.Logger},
+		sender: &send.Sender{Inboxes: e.store, Inbox: c.Limits.Inbox, Logger: c.Logger},
 	}
 	e.life.Store(StateCreated)
 	e.surrounded = slices.ContainsFunc(c.Middleware, func(m Middleware) bool { return m.Call != nil })

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/send"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/signal"
 )
 
 const (
@@ -132,7 +132,7 @@ func (e *Engine) happened(ctx context.Context, of fsm.Target, size int, exists b
 // historyOf returns the id of a target.
 func (e *Engine) historyOf(ctx context.Context, of fsm.Target) (fsm.ID, error) {
 	if id, ok := of.(fsm.ID); ok {
-		if _, err := signal.Resolve(id); err != nil {
+		if _, err := send.Resolve(id); err != nil {
 			return 0, fmt.Errorf("%w: %w", ErrNotFound, err)
 		}
 		return id, nil

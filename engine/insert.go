@@ -10,10 +10,10 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/hidden"
+	"github.com/gendurable/gendurable/internal/send"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/internal/work"
-	"github.com/gendurable/gendurable/signal"
 )
 
 // writer has the verbs that an Engine and a Tx share.
@@ -21,7 +21,7 @@ type writer struct {
 	engine *Engine
 	rows   func(ctx context.Context, specs []*step.Spec, by store.By) ([]store.Inserted, store.Effects, error) // inserts
 	beside func(ctx context.Context, effects store.Effects)                                                    // told what an insert did to other instances
-	sender *signal.Sender
+	sender *send.Sender
 	within scope                  // of the caller; zero: all
 	wake   func(queues ...string) // told where something became runnable
 }

@@ -11,17 +11,11 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/internal/work"
+	"github.com/gendurable/gendurable/signal"
 )
 
 // Delivery says what became of a signal. A duplicate inserted nothing and woke no instance.
-type Delivery struct {
-	To        fsm.ID `json:"to"`
-	Duplicate bool   `json:"duplicate"`
-	// Kept says that no instance occupies the key, and that the message waits for the first that
-	// will: see fsm.Message.KeepFor. Then To is 0, and Duplicate says that the message was kept
-	// before.
-	Kept bool `json:"kept,omitempty"`
-}
+type Delivery = signal.Delivery
 
 // Signal puts a message into the inbox of a live instance, by id or by the correlation key that it
 // occupies, and wakes it if it awaits that name. A message whose dedup key was delivered to this

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/send"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/signal"
 )
 
 // Tx has the engine's verbs inside a transaction of the host: what they write becomes visible at
@@ -159,7 +159,7 @@ func (e *Engine) within(tx store.Transaction) *Tx {
 	t := &Tx{hosted: rows}
 	t.writer = writer{
 		engine: e, rows: rows.Insert, beside: t.besides, wake: t.note,
-		sender: &signal.Sender{Inboxes: rows, Inbox: e.config.Limits.Inbox, Once: true, Logger: e.config.Logger},
+		sender: &send.Sender{Inboxes: rows, Inbox: e.config.Limits.Inbox, Once: true, Logger: e.config.Logger},
 	}
 	return t
 }

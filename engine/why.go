@@ -16,9 +16,9 @@ import (
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/query"
+	"github.com/gendurable/gendurable/internal/send"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/signal"
 )
 
 // CauseKind says why an instance is not running, or that it is.
@@ -290,7 +290,7 @@ func (a *Admin) Why(ctx context.Context, of fsm.Target) ([]Cause, error) {
 // Errors: ErrNotFound.
 func (a *Admin) Examine(ctx context.Context, of fsm.Target) (row *ent.Instance, causes []Cause, err error) {
 	defer a.engine.explain(ctx, toRead("gen_durable", "signals", "paused_queues", "gates", "gate_keys", "workers", "edges"), &err)
-	address, err := signal.Resolve(of)
+	address, err := send.Resolve(of)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/query"
+	"github.com/gendurable/gendurable/internal/send"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
-	"github.com/gendurable/gendurable/signal"
 )
 
 // Bounded is an engine as a caller sees it who is bound to some instances: see [Engine.Within].
@@ -165,7 +165,7 @@ func common(a, b []string) []string {
 // find reads an instance that lies within the bounds, as [Engine.Get] addresses it. That it lies
 // outside has the same error as that there is none.
 func (s scope) find(ctx context.Context, of fsm.Target) (fsm.RawInstance, error) {
-	address, err := signal.Resolve(of)
+	address, err := send.Resolve(of)
 	if err != nil {
 		return fsm.RawInstance{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
@@ -214,7 +214,7 @@ func (s scope) newest(ctx context.Context, key string) (found *fsm.RawInstance, 
 // occupant is find for a key that an instance occupies.
 func (s scope) occupant(ctx context.Context, of fsm.Target) (i fsm.RawInstance, err error) {
 	defer s.engine.explain(ctx, toRead("gen_durable"), &err)
-	address, err := signal.Resolve(of)
+	address, err := send.Resolve(of)
 	if err != nil {
 		return i, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}

@@ -1,152 +1,166 @@
-// Package signal sends signals: it resolves the address, delivers into the target's inbox, and
-// repeats a delivery that failed by a transient fault of Postgres. It works without a running
-// engine. It is for the engine's packages and carries no promise of compatibility; programs use the
-// verbs of the engine.
+// Package signal sends signals from programs that run no engine, such as a server that takes
+// webhooks:
 //
-// It imports fsm, internal/pace, internal/step and internal/store; never ent or engine.
+//	var Paid = fsm.DeclareSignal[Payment]("payment_received") // the worker's program has the same
 //
-// Comments cite docs/hazards.txt by number, as T99, and docs/specification.md by section, as spec
-// §1.
+//	sender, err := signal.New(signal.Config{Pool: pool})
+//	…
+//	paid := Paid.With(Payment{Cents: 4200}).DedupKey("event-7")
+//	sent, err := sender.Send(ctx, fsm.Key("order:42"), paid)
+//	switch {
+//	case errors.Is(err, signal.ErrNoTarget):
+//		http.Error(w, "no order waits for a payment", http.StatusNotFound)
+//	case err != nil:
+//		http.Error(w, "try again", http.StatusServiceUnavailable)
+//	case sent.Duplicate:
+//		log.Print("had been paid already")
+//	}
+//
+// A Sender does what engine.Engine.Signal does in a client, an engine without queues. It has no
+// middleware and none of the engine's other verbs, and links neither the engine nor ent's client.
+//
+// It imports fsm, entpgx, migrations, internal/hidden, internal/send, internal/step and
+// internal/store; never ent or engine.
 package signal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
-	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/pace"
+	"github.com/gendurable/gendurable/internal/hidden"
+	"github.com/gendurable/gendurable/internal/send"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/migrations"
 )
 
-// Inboxes takes signals: a store.Store delivers each in a separate transaction, a store.Hosted
-// delivers in the transaction of its host.
-type Inboxes interface {
-	Deliver(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error)
-	Keep(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error)
-	DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (store.Delivery, error)
+// These errors answer questions by errors.Is. They are the errors of package engine with the same
+// names.
+var (
+	// ErrNoTarget is returned when no live instance has that address.
+	ErrNoTarget = store.ErrNoTarget
+	// ErrInboxFull is returned when the instance holds as many unconsumed signals as Limits.Inbox
+	// allows.
+	ErrInboxFull = store.ErrInboxFull
+	// ErrUnknown is returned when the connection was lost before a COMMIT was answered, and a
+	// repetition could deliver twice: for a message without a dedup key, or with one whose target has
+	// ended in between.
+	ErrUnknown = store.ErrUnknown
+	// ErrTooLarge is returned for a payload over Limits.PayloadBytes.
+	ErrTooLarge = fsm.ErrTooLarge
+)
+
+// Limits bound payloads and inboxes. Give senders the same as engines.
+type Limits = step.Limits
+
+// DefaultSchema is the Postgres schema unless Config says otherwise.
+const DefaultSchema = migrations.DefaultSchema
+
+// Config configures a Sender. Only Pool is needed.
+type Config struct {
+	// Pool is the connection pool. A sender uses one connection at a time for each call of Send.
+	Pool *pgxpool.Pool
+	// Schema is the Postgres schema of the engine's tables: DefaultSchema.
+	Schema string
+	// Limits bound the payload and the inbox of the target. The other fields mean nothing here.
+	Limits Limits
+	// Codec encodes payloads: fsm.JSON. All processes need the same.
+	Codec fsm.Codec
+	// Logger receives a warning when a delivery is repeated: slog.Default().
+	Logger *slog.Logger
+	// Inject returns what of a context is stored with a signal that is sent in it, as
+	// engine.Config.Inject does. Nil stores nothing.
+	Inject func(ctx context.Context) map[string]string
 }
 
-// Sender delivers signals. It is safe for concurrent use.
+// Sender sends signals. It is safe for concurrent use, and holds nothing that has to be closed.
 type Sender struct {
-	Inboxes Inboxes
-	Inbox   int  // how many unconsumed signals an instance may hold
-	Once    bool // repeat nothing: a statement that failed has aborted the host's transaction
-	Logger  *slog.Logger
+	env *step.Env
+	to  *send.Sender
 }
 
-// Send delivers m to the instance at an address. It repeats a delivery that failed by a transient
-// fault, with a growing pause, until ctx ends. Such a fault is also a target whose row another
-// transaction keeps locked; the log then names the pid of the holder (T9).
+// New makes a Sender. It does not touch the database, and joins all faults of the Config.
+func New(c Config) (*Sender, error) {
+	c.Schema = cmp.Or(c.Schema, DefaultSchema)
+	c.Limits = c.Limits.WithDefaults()
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Codec == nil {
+		c.Codec = fsm.JSON{}
+	}
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	inboxes := store.New(entpgx.New(c.Pool), c.Schema)
+	return &Sender{
+		env: &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger, Inject: c.Inject},
+		to:  &send.Sender{Inboxes: inboxes, Inbox: c.Limits.Inbox, Logger: c.Logger},
+	}, nil
+}
+
+func (c Config) validate() error {
+	var faults []error
+	add := func(field, format string, a ...any) {
+		faults = append(faults, fmt.Errorf("gendurable: config of a sender: %s: %w", field, fmt.Errorf(format, a...)))
+	}
+	if c.Pool == nil {
+		add("Pool", "nil: give the pool of a database with the engine's tables")
+	}
+	if strings.ContainsRune(c.Schema, 0) || len(c.Schema) > 63 {
+		add("Schema", "%.80q is not a name that Postgres takes: at most 63 bytes, without NUL", c.Schema)
+	}
+	if c.Limits.PayloadBytes < 0 {
+		add("Limits.PayloadBytes", "%d is negative", c.Limits.PayloadBytes)
+	}
+	if c.Limits.Inbox < 0 {
+		add("Limits.Inbox", "%d is negative", c.Limits.Inbox)
+	}
+	return errors.Join(faults...)
+}
+
+// Delivery says what became of a signal. A duplicate inserted nothing and woke no instance.
+type Delivery struct {
+	To        fsm.ID `json:"to"`
+	Duplicate bool   `json:"duplicate"`
+	// Kept says that no instance occupies the key, and that the message waits for the first that
+	// will: see fsm.Message.KeepFor. Then To is 0, and Duplicate says that the message was kept
+	// before.
+	Kept bool `json:"kept,omitempty"`
+}
+
+// Send puts a message into the inbox of a live instance, by id or by the correlation key that it
+// occupies, and wakes it if it awaits that name. A worker finds it by its next poll: see
+// worker.Queue. A message whose dedup key was delivered to this instance before, consumed or not,
+// is no error but a Duplicate.
 //
-// It returns store.ErrNoTarget, store.ErrInboxFull, or store.ErrUnknown. The last says that the
-// commit got no answer, and that the message has no dedup key, so that a repetition might deliver
-// it twice. A message with a dedup key is repeated, and may turn out to be its own duplicate. If
-// the repetition finds no target, the target may have ended by this very signal: that is an
-// ErrUnknown, too.
+// Send repeats a delivery that met a transient fault of Postgres until ctx ends, and waits as long
+// for a target whose row another transaction keeps locked: give ctx a deadline. Where the
+// connection breaks during the commit, Send does not repeat a message without a dedup key, and
+// returns ErrUnknown. It repeats a message with one, and may then report it as the duplicate of
+// itself.
 //
-// A message to a key that is to be kept is kept if there is no target, unless that may be so since
-// an attempt before has delivered it.
-func (s *Sender) Send(ctx context.Context, to fsm.Target, m *step.Signal) (store.Delivery, error) {
-	address, err := Resolve(to)
+// If a message has KeepFor and no instance occupies the key, the message is kept for the first
+// instance that will.
+//
+// Errors: ErrNoTarget if there is no such instance or it has ended; ErrInboxFull, also where too
+// many are kept; ErrTooLarge for a payload over the limit; ErrUnknown; a *[fsm.MessageError] for a
+// message that is not valid.
+func (s *Sender) Send(ctx context.Context, to fsm.Target, m fsm.Message) (Delivery, error) {
+	erased, err := hidden.Signal(m, s.env)
 	if err != nil {
-		return store.Delivery{}, fmt.Errorf("%w: %w", store.ErrNoTarget, err)
+		return Delivery{}, err
 	}
-	return s.repeat(ctx, address, m, func(doubt bool) (store.Delivery, error) {
-		d, err := s.Inboxes.Deliver(ctx, address, m, s.Inbox)
-		if m.Keep > 0 && address.Key != "" && !doubt && errors.Is(err, store.ErrNoTarget) {
-			return s.Inboxes.Keep(ctx, address, m, s.Inbox)
-		}
-		return d, err
-	})
-}
-
-// SendOrInsert delivers m to the instance that occupies the spec's key, or inserts the spec with m
-// in its inbox. It returns the errors of Send, and a store.EndedError if the instance that has the
-// key has ended and keeps the key.
-func (s *Sender) SendOrInsert(ctx context.Context, x *step.Spec, m *step.Signal) (store.Delivery, error) {
-	return s.repeat(ctx, store.Address{Key: x.Key}, m, func(bool) (store.Delivery, error) {
-		return s.Inboxes.DeliverOrInsert(ctx, x, m, s.Inbox)
-	})
-}
-
-func (s *Sender) repeat(ctx context.Context, to store.Address, m *step.Signal, send func(doubt bool) (store.Delivery, error)) (store.Delivery, error) {
-	doubt := false
-	var fault error // of the attempt before
-	for n := 1; ; n++ {
-		d, err := send(doubt)
-		if doubt && errors.Is(err, store.ErrNoTarget) {
-			return d, fmt.Errorf("%w: an earlier attempt got no answer, and this one failed: %s", store.ErrUnknown, err) //nolint:errorlint // not an ErrNoTarget
-		}
-		doubt = doubt || store.Unknown(err)
-		if err == nil || s.Once || !repeatable(err) {
-			if err != nil && fault != nil && ctx.Err() != nil {
-				err = fmt.Errorf("%w; the attempt before: %w", err, fault) // the end of ctx says nothing
-			}
-			return d, err
-		}
-		fault = err
-		s.complain(ctx, n, to, m, err)
-		if !pace.Sleep(ctx, pace.Backoff(n, firstPause, lastPause)) {
-			return d, fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx))
-		}
+	erased.Trace = s.env.Trace(ctx)
+	d, err := s.to.Send(ctx, to, erased)
+	if err != nil {
+		return Delivery{}, err
 	}
-}
-
-func repeatable(err error) bool {
-	for _, final := range []error{store.ErrNoTarget, store.ErrInboxFull, store.ErrUnknown} {
-		if errors.Is(err, final) {
-			return false
-		}
-	}
-	return store.Classify(err) == store.FaultTransient
-}
-
-// complain logs the first failed attempt, the second, the fourth, and so on at each power of two.
-func (s *Sender) complain(ctx context.Context, n int, to store.Address, m *step.Signal, err error) {
-	if n&(n-1) != 0 {
-		return
-	}
-	attributes := []slog.Attr{
-		slog.String("to", to.String()), slog.String("signal", m.Name), slog.Int("attempt", n), slog.Any("error", err),
-	}
-	if known, ok := s.Inboxes.(store.Holders); ok {
-		if holder, ok := store.HeldBy(ctx, known, to, err); ok {
-			attributes = append(attributes, holder.Attr())
-		}
-	}
-	s.Logger.LogAttrs(ctx, slog.LevelWarn, "signal not delivered yet, trying again", attributes...)
-}
-
-const (
-	firstPause = 10 * time.Millisecond
-	lastPause  = time.Second
-)
-
-// Resolve turns a target into an address of the store. An error means that no instance can have it.
-func Resolve(t fsm.Target) (store.Address, error) {
-	switch t := t.(type) {
-	case fsm.ID:
-		if t <= 0 {
-			return store.Address{}, fmt.Errorf("id %d: ids are positive", t)
-		}
-		return store.Address{ID: int64(t)}, nil
-	case fsm.Key:
-		switch {
-		case t == "":
-			return store.Address{}, fmt.Errorf("the key is empty, want 1 to %d bytes", fsm.MaxNameBytes)
-		case len(t) > fsm.MaxNameBytes:
-			return store.Address{}, fmt.Errorf("the key has %d bytes, at most %d", len(t), fsm.MaxNameBytes)
-		case !utf8.ValidString(string(t)) || strings.ContainsRune(string(t), 0):
-			return store.Address{}, fmt.Errorf("the key %.80q is not a text that Postgres takes", string(t))
-		}
-		return store.Address{Key: string(t)}, nil
-	default:
-		return store.Address{}, fmt.Errorf("the target is a %T, want fsm.ID or fsm.Key", t)
-	}
+	return Delivery{To: fsm.ID(d.Target), Duplicate: d.Duplicate, Kept: d.Kept}, nil
 }

@@ -2,217 +2,154 @@ package signal_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/step"
-	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/signal"
 )
 
-// script answers deliveries with these errors, then with success.
-type script struct {
-	errs []error
-	to   []store.Address
-	at   func(attempt int) // unless nil: called before each answer
-}
+var (
+	seat = fsm.Declare[int, string]("seat")
+	paid = fsm.DeclareSignal[string]("paid")
+)
 
-func (s *script) Deliver(_ context.Context, to store.Address, _ *step.Signal, inbox int) (store.Delivery, error) {
-	s.to = append(s.to, to)
-	if s.at != nil {
-		s.at(len(s.to))
+// traceKey is the key of a trace in a context.
+type traceKey struct{}
+
+// inject stores the trace that a test has put into the context.
+func inject(ctx context.Context) map[string]string {
+	if trace, ok := ctx.Value(traceKey{}).(string); ok {
+		return map[string]string{"traceparent": trace}
 	}
-	if n := len(s.to) - 1; n < len(s.errs) {
-		return store.Delivery{}, s.errs[n]
-	}
-	return store.Delivery{Target: 7, Queue: fmt.Sprint("inbox ", inbox), Woken: true, Runnable: true}, nil
+	return nil
 }
 
-func (s *script) Keep(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error) {
-	_, err := s.Deliver(ctx, to, m, inbox)
-	return store.Delivery{Kept: true}, err
-}
-
-func (s *script) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (store.Delivery, error) {
-	d, err := s.Deliver(ctx, store.Address{Key: x.Key}, m, inbox)
-	d.Inserted = true
-	return d, err
-}
-
-func (s *script) Holder(context.Context, store.Address) (store.Holder, bool, error) {
-	return store.Holder{PID: 4711, State: "idle in transaction", Application: "psql"}, true, nil
-}
-
-func refused(code string) error { return &pgconn.PgError{Severity: "ERROR", Code: code} }
-
-func send(ctx context.Context, s *script) (d store.Delivery, log string, err error) {
-	var out strings.Builder
-	sender := signal.Sender{Inboxes: s, Inbox: 10, Logger: slog.New(slog.NewTextHandler(&out, nil))}
-	d, err = sender.Send(ctx, fsm.Key("k"), &step.Signal{Name: "go"})
-	return d, out.String(), err
-}
-
-func TestSendRepeatsTransientFaults(t *testing.T) {
-	t.Parallel()
-	s := &script{errs: []error{refused("40P01"), refused("55P03"), refused("57P01"), errors.New("connection reset")}}
-	d, log, err := send(t.Context(), s)
-	require.NoError(t, err)
-	require.Equal(t, store.Delivery{Target: 7, Queue: "inbox 10", Woken: true, Runnable: true}, d)
-	require.Len(t, s.to, 5)
-	require.Equal(t, store.Address{Key: "k"}, s.to[4])
-	require.Equal(t, 3, strings.Count(log, "level=WARN"), "attempts 1, 2 and 4")
-	require.Equal(t, 1, strings.Count(log, "held_by.pid=4711"), "of the lock timeout alone")
-}
-
-func TestSendReturnsWhatNoRepetitionCures(t *testing.T) {
-	t.Parallel()
-	for _, final := range []error{
-		store.ErrNoTarget, store.ErrInboxFull,
-		fmt.Errorf("%w: %w", store.ErrUnknown, refused("57P01")),
-		refused("22P05"), refused("42P01"), context.Canceled,
-	} {
-		s := &script{errs: []error{final}}
-		_, log, err := send(t.Context(), s)
-		require.ErrorIs(t, err, final)
-		require.Len(t, s.to, 1, final)
-		require.Empty(t, log)
-	}
-}
-
-// lost is an error after which it is unknown whether the signal was delivered.
-type lost struct{}
-
-func (lost) Error() string { return "connection reset" }
-func (lost) Unknown() bool { return true }
-
-// A message is kept only if no attempt before may have delivered it.
-func TestSendKeepsWhatHasNoTarget(t *testing.T) {
-	t.Parallel()
-	for _, try := range []struct {
-		errs []error
-		to   fsm.Target
-		keep time.Duration
-		kept bool
-		err  error
-	}{
-		{errs: []error{store.ErrNoTarget}, to: fsm.Key("k"), keep: time.Hour, kept: true},
-		{errs: []error{store.ErrNoTarget, refused("40P01"), store.ErrNoTarget}, to: fsm.Key("k"), keep: time.Hour, kept: true},
-		{errs: []error{store.ErrNoTarget}, to: fsm.Key("k"), err: store.ErrNoTarget},
-		{errs: []error{store.ErrNoTarget}, to: fsm.ID(7), keep: time.Hour, err: store.ErrNoTarget},
-		{errs: []error{lost{}, store.ErrNoTarget}, to: fsm.Key("k"), keep: time.Hour, err: store.ErrUnknown},
-	} {
-		s := &script{errs: try.errs}
-		sender := signal.Sender{Inboxes: s, Inbox: 10, Logger: slog.New(slog.DiscardHandler)}
-		d, err := sender.Send(t.Context(), try.to, &step.Signal{Name: "go", DedupKey: "d", Keep: try.keep})
-		require.ErrorIs(t, err, try.err)
-		require.Equal(t, try.kept, d.Kept)
-	}
-}
-
-// Before the attempt that finds no target, the target may have consumed the signal and ended.
-func TestSendDoubtsThatThereWasNoTarget(t *testing.T) {
-	t.Parallel()
-	s := &script{errs: []error{lost{}, refused("40P01"), store.ErrNoTarget}}
-	_, _, err := send(t.Context(), s)
-	require.ErrorIs(t, err, store.ErrUnknown)
-	require.NotErrorIs(t, err, store.ErrNoTarget)
-	require.Len(t, s.to, 3)
-}
-
-func TestSendOrInsertRepeatsAsSendDoes(t *testing.T) {
-	t.Parallel()
-	s := &script{errs: []error{refused("40P01"), errors.New("connection reset")}}
-	sender := signal.Sender{Inboxes: s, Inbox: 10, Logger: slog.New(slog.DiscardHandler)}
-	d, err := sender.SendOrInsert(t.Context(), &step.Spec{Key: "k"}, &step.Signal{Name: "go"})
-	require.NoError(t, err)
-	require.True(t, d.Inserted)
-	require.Equal(t, []store.Address{{Key: "k"}, {Key: "k"}, {Key: "k"}}, s.to)
-
-	ended := &store.EndedError{Occupant: 7}
-	s = &script{errs: []error{ended}}
-	sender.Inboxes = s
-	_, err = sender.SendOrInsert(t.Context(), &step.Spec{Key: "k"}, &step.Signal{Name: "go"})
-	require.ErrorIs(t, err, store.ErrNoTarget)
-	require.Len(t, s.to, 1)
-}
-
-// After a statement that failed, a host's transaction is aborted.
-func TestSendOnceRepeatsNothing(t *testing.T) {
-	t.Parallel()
-	for _, passing := range []error{refused("40P01"), refused("55P03"), errors.New("connection reset")} {
-		s := &script{errs: []error{passing, passing}}
-		sender := signal.Sender{Inboxes: s, Once: true, Logger: slog.New(slog.DiscardHandler)}
-		_, err := sender.Send(t.Context(), fsm.Key("k"), &step.Signal{Name: "go"})
-		require.ErrorIs(t, err, passing)
-		_, err = sender.SendOrInsert(t.Context(), &step.Spec{Key: "k"}, &step.Signal{Name: "go"})
-		require.ErrorIs(t, err, passing)
-		require.Len(t, s.to, 2)
-	}
-}
-
-func TestSendEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		defer cancel()
-		s := &script{}
-		for range 100 {
-			s.errs = append(s.errs, refused("53300"))
-		}
-		_, _, err := send(ctx, s)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "53300")
-		require.Less(t, len(s.to), 10)
+// working starts an engine whose instances end with the payment that they await, and its trace.
+func working(t *testing.T, pool *pgxpool.Pool) *engine.Engine {
+	t.Helper()
+	e, err := engine.New(engine.Config{
+		Pool: pool, Queues: map[string]engine.Queue{"default": {PollMin: 10 * time.Millisecond, PollMax: 10 * time.Millisecond}},
+		Machines: []fsm.Definition{seat.Define(
+			fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
+				return v.Await("paid", v.State, paid), nil
+			}).To("paid"),
+			fsm.Step("paid", func(ctx context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
+				by, _, err := paid.First(v)
+				if err != nil {
+					return nil, err
+				}
+				_, awaited := fsm.TracesFrom(ctx)
+				return v.Done("paid by " + by + " in " + awaited[0]["traceparent"]), nil
+			}).To(),
+		)},
 	})
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
+	return e
 }
 
-// A context that ends in the middle of an attempt names what the attempts before have met.
-func TestSendThatIsCutOffNamesTheFault(t *testing.T) {
+func sender(t *testing.T, pool *pgxpool.Pool, change ...func(*signal.Config)) *signal.Sender {
+	t.Helper()
+	c := signal.Config{Pool: pool, Inject: inject}
+	for _, f := range change {
+		f(&c)
+	}
+	s, err := signal.New(c)
+	require.NoError(t, err)
+	return s
+}
+
+// A sender needs no engine beside it: a worker elsewhere runs the instance that it wakes.
+func TestSenderWakesAnInstance(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	e, s := working(t, pool), sender(t, pool)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s := &script{errs: []error{refused("53300"), context.Canceled}, at: func(attempt int) {
-		if attempt > 1 {
-			cancel()
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, by := range []string{"id", "key"} {
+		id, err := e.Insert(ctx, seat.New(1).Key("A1"))
+		require.NoError(t, err)
+		var to fsm.Target = id
+		if by == "key" {
+			to = fsm.Key("A1")
 		}
-	}}
-	_, _, err := send(ctx, s)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "53300")
+		sent, err := s.Send(context.WithValue(ctx, traceKey{}, trace), to, paid.With("acme").DedupKey("event-1"))
+		require.NoError(t, err)
+		require.Equal(t, signal.Delivery{To: id}, sent)
+		got, err := seat.Wait(ctx, e, id)
+		require.NoError(t, err)
+		require.Equal(t, "paid by acme in "+trace, got)
+		_, err = s.Send(ctx, to, paid.With("acme"))
+		require.ErrorIs(t, err, signal.ErrNoTarget)
+		require.ErrorIs(t, err, engine.ErrNoTarget, "the errors are those of package engine")
+	}
 }
 
-func TestResolve(t *testing.T) {
+// Dedup keys, kept messages and limits are as with engine.Engine.Signal, also beside its calls.
+func TestSenderIsAsAClient(t *testing.T) {
 	t.Parallel()
-	for _, good := range []struct {
-		target fsm.Target
-		want   store.Address
-	}{
-		{fsm.ID(1), store.Address{ID: 1}},
-		{fsm.Key("k"), store.Address{Key: "k"}},
-		{fsm.Key(strings.Repeat("k", 512)), store.Address{Key: strings.Repeat("k", 512)}},
-	} {
-		got, err := signal.Resolve(good.target)
-		require.NoError(t, err)
-		require.Equal(t, good.want, got)
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	client, err := engine.New(engine.Config{Pool: pool, Machines: []fsm.Definition{seat.Define(
+		fsm.Step("start", func(context.Context, *fsm.Visit[int, string]) (fsm.Outcome, error) { return nil, nil }).To(),
+	)}})
+	require.NoError(t, err)
+	ctx := t.Context()
+	s := sender(t, pool, func(c *signal.Config) { c.Limits = signal.Limits{PayloadBytes: 100, Inbox: 2} })
+
+	kept, err := s.Send(ctx, fsm.Key("A2"), paid.With("early").DedupKey("e").KeepFor(time.Hour))
+	require.NoError(t, err)
+	require.Equal(t, signal.Delivery{Kept: true}, kept)
+	kept, err = client.Signal(ctx, fsm.Key("A2"), paid.With("early").DedupKey("e").KeepFor(time.Hour))
+	require.NoError(t, err)
+	require.Equal(t, signal.Delivery{Kept: true, Duplicate: true}, kept)
+
+	id, err := client.Insert(ctx, seat.New(1).Key("A1"))
+	require.NoError(t, err)
+	_, err = client.Signal(ctx, id, paid.With("first").DedupKey("1"))
+	require.NoError(t, err)
+	sent, err := s.Send(ctx, id, paid.With("first").DedupKey("1"))
+	require.NoError(t, err)
+	require.Equal(t, signal.Delivery{To: id, Duplicate: true}, sent)
+	_, err = s.Send(ctx, id, paid.With(strings.Repeat("x", 100)))
+	require.ErrorIs(t, err, signal.ErrTooLarge)
+	_, err = s.Send(ctx, id, paid.With("second"))
+	require.NoError(t, err)
+	_, err = s.Send(ctx, id, paid.With("third"))
+	require.ErrorIs(t, err, signal.ErrInboxFull)
+	_, err = s.Send(ctx, fsm.Key(""), paid.With("third"))
+	require.ErrorIs(t, err, signal.ErrNoTarget)
+	_, err = s.Send(ctx, id, fsm.DeclareSignal[string]("").With("third"))
+	require.ErrorContains(t, err, "name")
+}
+
+// A sender works in the schema of its Config, and in no other.
+func TestSenderKnowsItsSchema(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	_, err := sender(t, pool, func(c *signal.Config) { c.Schema = `no "such" schema` }).Send(t.Context(), fsm.ID(1), paid.With("acme"))
+	require.ErrorContains(t, err, `no "such" schema`)
+	_, err = sender(t, pool, func(c *signal.Config) { c.Schema = signal.DefaultSchema }).Send(t.Context(), fsm.ID(1), paid.With("acme"))
+	require.ErrorIs(t, err, signal.ErrNoTarget)
+}
+
+func TestConfigOfASender(t *testing.T) {
+	t.Parallel()
+	_, err := signal.New(signal.Config{Schema: strings.Repeat("x", 64), Limits: signal.Limits{PayloadBytes: -1, Inbox: -2}})
+	for _, fault := range []string{"Pool: nil", "Schema: ", "Limits.PayloadBytes: -1", "Limits.Inbox: -2"} {
+		require.ErrorContains(t, err, fault)
 	}
-	id := fsm.ID(1)
-	for _, bad := range []fsm.Target{
-		nil, fsm.ID(0), fsm.ID(-1), fsm.Key(""), fsm.Key(strings.Repeat("k", 513)), fsm.Key("\x00"), fsm.Key("\xff"), &id,
-	} {
-		_, err := signal.Resolve(bad)
-		require.Error(t, err, "%v", bad)
-		s := &script{}
-		_, err = (&signal.Sender{Inboxes: s}).Send(t.Context(), bad, &step.Signal{Name: "go"})
-		require.ErrorIs(t, err, store.ErrNoTarget)
-		require.Empty(t, s.to)
-	}
+	pool := pgtest.Pool(t, pgtest.Database(t))
+	_, err = signal.New(signal.Config{Pool: pool, Schema: "with\x00nul"})
+	require.ErrorContains(t, err, "Schema")
+	_, err = signal.New(signal.Config{Pool: pool})
+	require.NoError(t, err)
 }
