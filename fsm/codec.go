@@ -219,7 +219,8 @@ func decode[T any](c Codec, raw json.RawMessage, field string) (v T, err error) 
 }
 
 // decodeInto is decode without its type. The compiler copies generic functions for each machine of
-// a host, so the generic functions of this package do little by themselves.
+// a host, so the generic functions of this package do little by themselves. Those that make a
+// closure are not inlined, since each wrapper of a method would get a copy of it.
 func decodeInto(c Codec, raw json.RawMessage, field string, v any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
