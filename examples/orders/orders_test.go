@@ -94,6 +94,7 @@ func TestAnInterruptedRunResumes(t *testing.T) {
 	t.Parallel()
 	o := small(t)
 	o.Orders = 120
+	o.PayWithin = 20 * time.Second // orders that wait for a payment go on waiting between the two runs
 	db := connect(t, o.URL)
 
 	ctx, interrupt := context.WithCancel(t.Context())
