@@ -62,7 +62,6 @@ func Declare[S, R any](name string, opts ...DeclareOption) *Machine[S, R] {
 	return &Machine[S, R]{declare(name, reflect.TypeFor[S](), reflect.TypeFor[R](), opts)}
 }
 
-//go:noinline
 func declare(name string, state, result reflect.Type, opts []DeclareOption) declaration {
 	d := declaration{name: name, queue: "default", initial: "start", version: 1, state: state, result: result}
 	for _, option := range opts {
@@ -124,7 +123,6 @@ func (m *Machine[S, R]) Version() int { return m.d.version }
 // If the machine declares its keys ([KeyFromState], [KeyBy]), the spec has the key of this state.
 func (m *Machine[S, R]) New(state S) Spec { return m.d.spec(state) }
 
-//go:noinline
 func (d *declaration) spec(state any) Spec {
 	s := Spec{
 		o:        Options{Machine: d.name, Version: d.version, Step: d.initial, Queue: d.queue, Deadline: d.deadline, Retain: d.retain, Scope: d.scope},
@@ -139,8 +137,6 @@ func (d *declaration) spec(state any) Spec {
 }
 
 // Define gives the machine its steps; the initial step must be among them.
-//
-//go:noinline
 func (m *Machine[S, R]) Define(steps ...StepDef[S, R]) *Defined[S, R] {
 	return &Defined[S, R]{plan: plan{declared: m.d}, steps: slices.Clone(steps)}
 }

@@ -66,8 +66,6 @@ func Migrate[S1, R1, S2, R2 any](from *Machine[S1, R1], to *Machine[S2, R2], con
 // long as each step at which they may stand is named. Migrations form chains: one to version 2 and
 // one from 2 to 3 bring version 1 to version 3. engine.New refuses two ways from one version, and
 // steps that this definition does not have.
-//
-//go:noinline
 func (d *Defined[S, R]) From(migrations ...Migration) *Defined[S, R] {
 	d.from = append(slices.Clone(d.from), migrations...)
 	return d

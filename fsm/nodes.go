@@ -91,7 +91,6 @@ func (v *Visit[S, R]) ScheduleGraph(to string, state S, nodes ...GraphNode) *Chi
 	return v.execution().graph(to, state, nodes)
 }
 
-//go:noinline
 func (x *execution) graph(to string, state any, nodes []GraphNode) *ChildrenOutcome {
 	j := &ChildrenOutcome{exec: x, to: to, state: state, nodes: slices.Clone(nodes), children: make([]Spec, len(nodes))}
 	for i := range nodes {
