@@ -14,6 +14,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/neighbours"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // unbindable are the commands that --within refuses, each with the reason.
@@ -101,6 +102,9 @@ func TestNoCommandLeadsOutOfBounds(t *testing.T) {
 	for name, flags := range withinFlags {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == "queue" {
+				tier.Needs(t, tier.CI) // some 450 commands
+			}
 			n := neighbours.New(t)
 			h := &host{t: t, url: n.URL}
 			before := n.Hidden(t)
