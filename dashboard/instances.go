@@ -301,6 +301,7 @@ func (s *server) export(w http.ResponseWriter, r *http.Request) {
 	}
 	b, err := s.listed(r.WithContext(ctx))
 	if err != nil {
+		held.leave() // before anything is written to a reader that may not read
 		status, text, _ := explain(err)
 		s.refuse(w, r, status, text)
 		return

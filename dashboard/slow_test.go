@@ -167,9 +167,10 @@ func TestAConnectionOutlivesARequestThatTakesTooLong(t *testing.T) {
 		status, _ := ask(slow.method, slow.path, slow.body)
 		require.GreaterOrEqual(t, status, http.StatusInternalServerError)
 		require.NoError(t, lock.Rollback(t.Context()))
-		status, reused := ask(http.MethodGet, fmt.Sprintf("/api/instances?order=oldest&key=%s", slow.method), "")
-		require.Equal(t, http.StatusOK, status, "behind a %s", slow.method)
-		require.True(t, reused)
+		require.Eventually(t, func() bool { // a busy machine may take too long for another request, too
+			status, reused := ask(http.MethodGet, fmt.Sprintf("/api/instances?order=oldest&key=%s", slow.method), "")
+			return assert.True(t, reused) && status == http.StatusOK
+		}, patience, 10*time.Millisecond, "behind a %s", slow.method)
 	}
 }
 
@@ -221,18 +222,41 @@ func TestReadersThatReadNothingHoldNoExportUp(t *testing.T) {
 		answer, err := server.Client().Do(r)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, answer.Body.Close()) }()
-		_, err = io.Copy(io.Discard, answer.Body)
-		require.NoError(t, err)
+		if _, err = io.Copy(io.Discard, answer.Body); err != nil {
+			return 0 // broken off, as a busy machine may do to any export within a second
+		}
 		return answer.StatusCode
 	}
-	begin := func(format string, deadlines bool) (w *stuck, ended chan any) {
-		w, ended = &stuck{ResponseRecorder: httptest.NewRecorder(), deadlines: deadlines, begun: make(chan struct{}), freed: make(chan struct{})}, make(chan any, 1)
-		go func() {
-			defer func() { ended <- recover() }()
-			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/export?rows=2&format="+format, nil))
-		}()
-		<-w.begun
-		return w, ended
+	begin := func(format string, deadlines bool) (*stuck, chan any) {
+		for t.Context().Err() == nil {
+			w := &stuck{ResponseRecorder: httptest.NewRecorder(), deadlines: deadlines, begun: make(chan struct{}), freed: make(chan struct{})}
+			ended := make(chan any, 1)
+			go func() {
+				defer func() { ended <- recover() }()
+				h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/export?rows=2&format="+format, nil))
+			}()
+			select {
+			case <-ended: // it took a busy machine too long to read the first instance
+				continue
+			case <-w.begun:
+			}
+			if w.Code == http.StatusOK {
+				return w, ended
+			}
+			close(w.freed) // it took too long to list, so this is the refusal
+			<-ended
+		}
+		return nil, nil
+	}
+	// A busy machine may need more than a second for the next instance: that breaks an export off.
+	end := func(w *stuck, ended chan any) {
+		close(w.freed)
+		select {
+		case broken := <-ended:
+			require.Contains(t, []any{nil, http.ErrAbortHandler}, broken)
+		case <-time.After(patience):
+			t.Fatal("the export still writes")
+		}
 	}
 	for _, format := range []string{"csv", "json"} {
 		for _, deadlines := range []bool{false, true} {
@@ -242,11 +266,9 @@ func TestReadersThatReadNothingHoldNoExportUp(t *testing.T) {
 			if deadlines && format == "json" {
 				want = http.StatusServiceUnavailable // after Options.Timeout
 			}
-			require.Equal(t, want, status(), "%s, deadlines: %v", format, deadlines)
-			close(first.freed)
-			close(second.freed)
-			require.Nil(t, <-firstEnded)
-			require.Nil(t, <-secondEnded)
+			require.Eventually(t, func() bool { return status() == want }, patience, 10*time.Millisecond, "%s, deadlines: %v", format, deadlines)
+			end(first, firstEnded)
+			end(second, secondEnded)
 		}
 	}
 	// A read of an instance takes no longer than a page may.
