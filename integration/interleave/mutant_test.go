@@ -228,7 +228,7 @@ var mutants = []mutant{
 	{"insert in input order", "executing/done|insert many|insert many, reversed", "deadlock", text(`ORDER BY r.key COLLATE "C" NULLS FIRST, r.id`, "ORDER BY r.id")},
 
 	{"spawn apart from park", "lost/spawn|reap", "orphan child", spawnApart},
-	{"join without round", "families/stranger done|done", "woke early", text("p.round = d.parent_round AND ", "")},
+	{"join without round", "families/stranger done|done", "woke early", text("p.round = l.parent_round AND ", "")},
 	{"join of a stale outcome", "reclaimed/zombie: done|beat", "miscounted", text("WHERE k.joined = $2::uuid", "WHERE $2::uuid IS NOT NULL")},
 	{"policy that no end decides", "quorum/done|another done", "overslept", text("x.join_done + d.ok >= x.wake_done OR", "")},
 	{"failures that wake nobody", "quorum/reap to the limit|another stop", "overslept",

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -114,11 +115,33 @@ func TestPolicyWakesWithTheFirstEndThatMakesItTrue(t *testing.T) {
 				}
 			}
 			after := b.text(`SELECT to_jsonb(g)::text FROM gendurable.gen_durable g WHERE id = $1`, parent)
-			for _, kid := range kids[next:] { // those that it did not wait for wake nobody
-				require.Empty(t, b.commit(newMark(), slow, endOf(kid, true)).Queues, c.name)
+			for _, kid := range kids[next:] { // those that it did not wait for
+				require.Equal(t, []string{"default"}, b.commit(newMark(), slow, endOf(kid, true)).Queues, c.name)
 			}
 			require.Equal(t, after, b.text(`SELECT to_jsonb(g)::text FROM gendurable.gen_durable g WHERE id = $1`, parent))
 		}
+	}
+}
+
+// The end of a child locks its parent. A claim meanwhile passes by a parent that is due, so the
+// commit reports its queue; so does a sweep. Nothing is reported of one that no claim would take.
+func TestAnEndReportsAParentThatIsDue(t *testing.T) {
+	b := newBench(t)
+	for set, want := range map[string][]string{
+		`paused = false`: {"default"}, `paused = true`: nil, `eligible_at = now() + interval '1 hour'`: nil,
+		`status = 'executing', locked_by = 'w', lease_expires_at = now() + interval '1 h'`: nil, `status = 'failed', finished_at = now(), failure = 'decided'`: nil,
+	} {
+		parent, kids := b.policedParent(4, &step.Join{Ended: 1})
+		b.commit(newMark(), false, endOf(kids[0], true))
+		b.exec(`UPDATE gendurable.gen_durable SET `+set+` WHERE id = $1`, parent)
+		require.Equal(t, want, b.commit(newMark(), false, endOf(kids[1], true)).Queues, set)
+		require.Equal(t, want, b.commit(newMark(), true, endOf(kids[2], false)).Queues, set)
+		b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL, deadline = now() - interval '1 s'
+			WHERE id = $1`, kids[3].ID)
+		swept, err := b.Expire(t.Context(), newMark(), 10)
+		require.NoError(t, err)
+		require.Equal(t, []int64{kids[3].ID}, swept.Failed)
+		require.Equal(t, want, swept.Queues, set)
 	}
 }
 
@@ -269,16 +292,18 @@ func TestConcurrentEndsWakeOnce(t *testing.T) {
 
 // commitAtLast commits the entries one by one, first without waiting, then in the slow lane.
 func (b bench) commitAtLast(entries []store.Entry) error {
+	trying := steady.Begin()
+	defer trying.End()
 	for _, e := range entries {
-		for try := range 100 {
-			got, err := b.Commit(b.t.Context(), me, uuid.NewString(), []store.Entry{e}, inLane(try > 0))
+		for slow := false; ; slow = true {
+			got, err := b.Commit(b.t.Context(), me, uuid.NewString(), []store.Entry{e}, inLane(slow))
 			if err != nil {
 				return err
 			}
 			if got.Applied[e.Claim.ID] {
 				break
 			}
-			if try == 99 {
+			if trying.Ran() > steady.Patience {
 				return errors.New("left out again and again")
 			}
 		}

@@ -106,6 +106,10 @@ var (
 // the parent's current round (T87). The parents have been locked since the update. It returns the
 // queue of each parent that it woke, and whether rounds of it have a rest to cancel.
 //
+// It also returns the queue of a parent that an earlier end has woken and that no worker has yet.
+// A claim skips a row that is locked, so one that came between the lock of this transaction and its
+// commit has passed the parent by: the queue is to be looked at again.
+//
 // The join's policy is decided here, under the parent's lock, from the counts that only this
 // statement changes: so one commit is the first to make its condition true, and that one wakes the
 // parent. See joinWakes. A parent that it wakes waits for nothing any more, not even for its
@@ -119,22 +123,24 @@ func joinText(streamed bool) string {
   UPDATE {s}.gen_durable k SET stream_nth = {next id} FROM unnest($1::bigint[]) AS u(id)
   CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.joined = $2::uuid AND x.parent_round < 0 OFFSET 0) n
   WHERE k.ctid = n.tid),
-`) + `woken AS (
-  UPDATE {s}.gen_durable p SET children_pending = p.children_pending - d.n,
-    join_done = CASE WHEN p.join_round >= p.round THEN p.join_done + d.ok ELSE p.join_done END,
-    join_failed = CASE WHEN p.join_round >= p.round THEN p.join_failed + d.bad ELSE p.join_failed END,
+`) + `l AS MATERIALIZED (
+  SELECT d.*, l.* FROM (SELECT k.parent_id, k.parent_round, count(*)::int AS n, count(*) FILTER (WHERE k.status = 'done')::int AS ok,
+      count(*) FILTER (WHERE k.status <> 'done' AND k.failure <> 'skipped')::int AS bad FROM unnest($1::bigint[]) AS u(id)
+    CROSS JOIN LATERAL (SELECT x.parent_id, x.parent_round, x.joined, x.status, coalesce(x.failure, '') AS failure FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
+    WHERE k.joined = $2::uuid GROUP BY 1, 2) d
+  CROSS JOIN LATERAL (SELECT x.ctid AS tid, ` + joinWakes + ` AS wakes, x.queue,
+      x.status = 'runnable' AND NOT x.paused AND x.eligible_at <= (SELECT clock_timestamp()) AS due
+    FROM {s}.gen_durable x WHERE x.id = d.parent_id FOR NO KEY UPDATE) l),
+woken AS (
+  UPDATE {s}.gen_durable p SET children_pending = p.children_pending - l.n,
+    join_done = CASE WHEN p.join_round >= p.round THEN p.join_done + l.ok ELSE p.join_done END,
+    join_failed = CASE WHEN p.join_round >= p.round THEN p.join_failed + l.bad ELSE p.join_failed END,
     status = CASE WHEN l.wakes THEN 'runnable' ELSE p.status END,
     eligible_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.eligible_at END,
     updated_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.updated_at END,
     await_deadline = CASE WHEN l.wakes THEN NULL ELSE p.await_deadline END,
     pick_lane = {lane front}
-  FROM (SELECT k.parent_id, k.parent_round, count(*)::int AS n, count(*) FILTER (WHERE k.status = 'done')::int AS ok,
-      count(*) FILTER (WHERE k.status <> 'done' AND k.failure <> 'skipped')::int AS bad FROM unnest($1::bigint[]) AS u(id)
-    CROSS JOIN LATERAL (SELECT x.parent_id, x.parent_round, x.joined, x.status, coalesce(x.failure, '') AS failure FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
-    WHERE k.joined = $2::uuid GROUP BY 1, 2) d
-  CROSS JOIN LATERAL (SELECT x.ctid AS tid, ` + joinWakes + ` AS wakes
-    FROM {s}.gen_durable x WHERE x.id = d.parent_id FOR NO KEY UPDATE) l
-  WHERE p.ctid = l.tid AND p.round = d.parent_round AND p.status = 'awaiting_children'
+  FROM l WHERE p.ctid = l.tid AND p.round = l.parent_round AND p.status = 'awaiting_children'
   RETURNING p.queue, p.status, p.losers IS NOT NULL AS rest)
-SELECT queue, rest FROM woken WHERE status = 'runnable'`
+SELECT queue, rest FROM woken WHERE status = 'runnable' UNION ALL SELECT queue, false FROM l WHERE due`
 }

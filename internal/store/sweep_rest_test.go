@@ -245,7 +245,7 @@ func TestRestDoesWhatACancelDoes(t *testing.T) {
 	got, err := b.CancelRest(t.Context(), newMark(), 0, 200)
 	require.NoError(t, err)
 	require.ElementsMatch(t, claimIDs(children[1:]), got.Cancelled)
-	require.Equal(t, []string{"default", "default"}, got.Queues, "of the parent, and of the key")
+	require.Equal(t, []string{"default", "default", "default"}, got.Queues, "of the parent, by its rest and by the ends, and of the key")
 	require.Equal(t, 0, b.number(`SELECT pick_lane FROM gendurable.gen_durable WHERE id = $1`, next))
 	require.Equal(t, []string{"k1 " + me + " 7"}, b.column(`SELECT concat_ws(' ', partition_key, worker, claim_token) FROM gendurable.lost_claims`))
 	require.Equal(t, 1, b.signals(children[1].ID), "as a Fail, it leaves the inbox")
