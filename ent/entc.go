@@ -7,11 +7,16 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"log"
 	"slices"
 
 	"entgo.io/ent/entc"
 	"entgo.io/ent/entc/gen"
+	"entgo.io/ent/entc/load"
+
+	"github.com/gendurable/gendurable/schema"
 )
 
 func main() {
@@ -34,27 +39,36 @@ func main() {
 	}
 }
 
-// inTwoPasses generates the tables, then the client, from one loaded graph. It marks the schemas in
+// inTwoPasses generates the tables, then the client, from the loaded schemas. It marks them in
 // between, since ent describes no columns of a view, and generates no writes for one:
 //
 //   - to package ent/migrate, which internal/ddl reads, each schema is a table, also one without an
 //     id;
-//   - to the client each schema is a view, so that a write through it does not compile.
+//   - to the client each schema is a view, so that a write through it does not compile. It also has
+//     the edges without a foreign key.
 //
 // Schemas cannot all be declared as views: ent would then load them without their ids and edges.
 func inTwoPasses(next gen.Generator) gen.Generator {
-	return gen.GenerateFunc(func(g *gen.Graph) error {
+	return gen.GenerateFunc(func(tables *gen.Graph) error {
+		schemas, err := withReferences(tables.Schemas)
+		if err != nil {
+			return err
+		}
+		client, err := gen.NewGraph(tables.Config, schemas...)
+		if err != nil {
+			return err
+		}
 		ofTypes, ofGraph := gen.Templates, gen.GraphTemplates
 
-		mark(g, false)
+		mark(tables, false)
 		gen.Templates, gen.GraphTemplates = nil, []gen.GraphTemplate{{Name: "schema", Format: "migrate/schema.go"}}
-		if err := next.Generate(g); err != nil {
+		if err := next.Generate(tables); err != nil {
 			return err
 		}
 
-		mark(g, true)
+		mark(client, true)
 		gen.Templates, gen.GraphTemplates = ofTypes, slices.DeleteFunc(ofGraph, idle)
-		return next.Generate(g)
+		return next.Generate(client)
 	})
 }
 
@@ -62,6 +76,37 @@ func mark(g *gen.Graph, views bool) {
 	for _, s := range g.Schemas {
 		s.View = views
 	}
+}
+
+// withReferences returns copies of the schemas, with the edges that they declare by references.
+func withReferences(schemas []*load.Schema) ([]*load.Schema, error) {
+	copies, named := make([]*load.Schema, len(schemas)), map[string]*load.Schema{}
+	for i, s := range schemas {
+		c := *s
+		c.Edges = slices.Clone(s.Edges)
+		copies[i], named[s.Name] = &c, &c
+	}
+	for _, s := range copies {
+		annotation, found := s.Annotations[schema.Reference{}.Name()]
+		if !found {
+			continue
+		}
+		var to schema.Reference
+		text, err := json.Marshal(annotation)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(text, &to); err != nil {
+			return nil, err
+		}
+		referenced := named[to.Type]
+		if referenced == nil {
+			return nil, fmt.Errorf("%s has a reference to %q, which is no schema", s.Name, to.Type)
+		}
+		s.Edges = slices.Insert(s.Edges, 0, &load.Edge{Name: to.Edge, Type: to.Type, Field: to.Field, RefName: to.Ref, Unique: true, Inverse: true})
+		referenced.Edges = slices.Insert(referenced.Edges, 0, &load.Edge{Name: to.Ref, Type: s.Name})
+	}
+	return copies, nil
 }
 
 // idle reports whether a client that only reads has no use for the file of a template: adapters for

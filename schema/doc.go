@@ -6,11 +6,28 @@
 //
 // The schemas serve two purposes: ent generates the typed client in package ent from them, and
 // package internal/ddl derives the DDL that the migrations must add up to (make drift compares the
-// two). Package internal/ddl adds what ent cannot express: the enum as a type of Postgres, identity
-// columns that are generated ALWAYS, the generated guard column, a unique constraint, the key of
-// edges, which is two columns, the partitioning of history. The migrations alone hold what no
-// schema tool sees: the sequence of the claim tokens, the storage parameters, functions and
-// partitions.
+// two). Some parts of the tables ent cannot declare. Their SQL stands in annotations, which
+// internal/ddl applies: [TableSQL], [ColumnSQL] and [IndexSQL]. A [Reference] declares a pair of
+// edges without a foreign key.
+//
+// Tools of ent load the schemas without these annotations. Atlas, for instance, needs an empty
+// database beside them:
+//
+//	atlas schema inspect --url ent://schema --dev-url "postgres://…/empty?search_path=public"
+//
+// Its loader does not see
+//
+//   - that the ids of gen_durable, signals and kept_signals are generated ALWAYS;
+//   - the enum durable_status: for it, the column status is a varchar, correlation_scope a text[];
+//   - the expressions of the columns correlation_guard and fingerprint, and the function of the
+//     latter;
+//   - the index gen_durable_retained, which is on an expression;
+//   - that the unique index signals_target_id_dedup_key_key is a constraint;
+//   - the primary key of edges, the partitioning of history, and the indexes of both. With ent
+//     before 0.14, as in bin/atlas, these two tables get a column id. Later loaders leave them out.
+//
+// The migrations alone hold what no schema tool sees: the sequence of the claim tokens, the storage
+// parameters, the other functions, the partitions, and the order of columns.
 //
 // Defaults are the database's (entsql.Default, entsql.DefaultExpr), never Go's: the client has no
 // writes. For a default of Go's, the client would link the schemas, and the reflection in ent's
@@ -20,8 +37,8 @@
 // edge into these tables would make them tables of the host's migrations. A host's schema points at
 // instances by the mixin of package entity, and reads them by package ent.
 //
-// So a change starts here; then follow make generate, make migration NAME=what_it_does and make
-// drift.
+// So a change starts here, and [All] lists each schema; then follow make generate, make migration
+// NAME=what_it_does and make drift.
 //
 // Of the project the package may import package fsm, and of that only ID, Status and Failure.
 //

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	_ "embed" // of the functions
 	"encoding/json"
 
 	"entgo.io/ent"
@@ -15,6 +16,22 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
+// status is the type of statuses in Postgres, an enum.
+const status = "durable_status"
+
+// guard is the correlation key while it is occupied. The statuses are an array of the enum, not of
+// text: a generated column must be immutable, and the cast from an enum to text is not.
+const guard = `CASE WHEN correlation_key IS NOT NULL AND status = ANY (correlation_scope) THEN correlation_key END`
+
+// alike is equal for instances that failed alike.
+const alike = `CASE WHEN status = 'failed' THEN gen_durable_fingerprint(errors, failure, queue, fsm, fsm_version) END`
+
+// functions are those that generated columns call, as the base has them: Atlas' community edition
+// does not compare functions.
+//
+//go:embed functions.sql
+var functions string
+
 // Instance is one instance of a machine, live or ended: a row of gen_durable (spec §2).
 type Instance struct{ ent.Schema }
 
@@ -23,13 +40,18 @@ type Instance struct{ ent.Schema }
 func (Instance) Annotations() []entschema.Annotation {
 	return []entschema.Annotation{
 		entsql.Annotation{Table: "gen_durable"},
+		TableSQL{Before: functions, Indexes: []TableIndex{
+			// This one serves GC by the instances' own retention.
+			{Name: "gen_durable_retained", Expression: retainedUntil, Where: "finished_at IS NOT NULL AND " + ownRetention + " >= 0"},
+		}},
+		Reference{Edge: "parent", Field: "parent_id", Type: "Instance", Ref: "children"},
 		entsql.Checks(map[string]string{
 			// With any other set, a mere change of status could collide with another instance and wedge a
 			// whole queue (spec §7).
-			"gen_durable_scope_check": `correlation_scope = '{}'::durable_status[] OR correlation_scope @> ` +
-				`'{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]`,
+			"gen_durable_scope_check": `correlation_scope = '{}' OR correlation_scope @> ` +
+				`'{runnable,executing,awaiting_signal,awaiting_children}'`,
 			// The reaper finds an executing instance by its lease alone.
-			"gen_durable_lease_check": `status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)`,
+			"gen_durable_lease_check": `status <> 'executing' OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)`,
 			// An infinite time does not scan into a time.Time: it would break the loop that reads it.
 			"gen_durable_finite_check": `isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) ` +
 				`AND isfinite(deadline)`,
@@ -42,10 +64,10 @@ func (Instance) Annotations() []entschema.Annotation {
 				`AND greatest(octet_length(fsm), octet_length(step), octet_length(queue), octet_length(partition_key), ` +
 				`octet_length(correlation_key)) <= 512 AND fsm_version >= 1`,
 			// Nothing could ever wake an instance that awaits no name.
-			"gen_durable_awaits_check": `status <> 'awaiting_signal'::durable_status OR ` +
+			"gen_durable_awaits_check": `status <> 'awaiting_signal' OR ` +
 				`(COALESCE(cardinality(awaits), 0) > 0 AND array_position(awaits, NULL::text) IS NULL)`,
-			"gen_durable_finished_check": `(status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)`,
-			"gen_durable_failure_check":  `(status = 'failed'::durable_status) = (failure IS NOT NULL)`,
+			"gen_durable_finished_check": `(status IN ('done', 'failed')) = (finished_at IS NOT NULL)`,
+			"gen_durable_failure_check":  `(status = 'failed') = (failure IS NOT NULL)`,
 			"gen_durable_counts_check":   `least(children_pending, attempt, crashes, depth) >= 0 AND visit >= 0 AND depth <= 100`,
 			// An instance without a partition key in lane 1 would never leave it, nor one without a gate
 			// lane 3, nor one without the name of a step lane 4.
@@ -64,11 +86,11 @@ func (Instance) Fields() []ent.Field {
 
 func instanceBase() []ent.Field {
 	return []ent.Field{
-		field.Int64("id").GoType(fsm.ID(0)),
+		field.Int64("id").GoType(fsm.ID(0)).Annotations(identity()),
 		field.Text("machine").StorageKey("fsm").Comment("the machine's name"),
 		field.Int("version").StorageKey("fsm_version").SchemaType(postgres("integer")).Annotations(entsql.DefaultExpr("1")).Comment("of the machine"),
 		field.Text("step"),
-		field.Enum("status").GoType(fsm.Status("")).SchemaType(postgres("durable_status")).Annotations(entsql.Default(string(fsm.StatusRunnable))),
+		field.Enum("status").GoType(fsm.Status("")).Annotations(entsql.Default(string(fsm.StatusRunnable)), ColumnSQL{Enum: status}),
 		field.JSON("state", json.RawMessage{}).Annotations(entsql.Default("{}")),
 		field.JSON("result", json.RawMessage{}).Optional().Comment("only of a done instance"),
 		field.Other("awaits", Names{}).SchemaType(postgres("text[]")).Optional().
@@ -84,9 +106,9 @@ func instanceBase() []ent.Field {
 		field.Int64("parent_id").GoType(fsm.ID(0)).Optional().Nillable(),
 		field.Int32("children_pending").Annotations(entsql.DefaultExpr("0")).Comment("children that have not joined yet"),
 		field.Text("correlation_key").Optional().Nillable(),
-		field.Other("correlation_scope", Statuses{}).SchemaType(postgres("durable_status[]")).
-			Annotations(entsql.Default("{}")).Comment("the statuses in which the key is occupied"),
-		field.Text("correlation_guard").Optional().Nillable().Immutable().
+		field.Other("correlation_scope", Statuses{}).SchemaType(postgres("text[]")).
+			Annotations(entsql.Default("{}"), ColumnSQL{Enum: status + "[]"}).Comment("the statuses in which the key is occupied"),
+		field.Text("correlation_guard").Optional().Nillable().Immutable().Annotations(ColumnSQL{Generated: guard}).
 			Comment("the key while it is occupied; generated, never written"),
 		field.Time("inserted_at").Immutable().Annotations(now()),
 		field.Time("updated_at").Annotations(now()),
@@ -117,7 +139,7 @@ func instanceEngine() []ent.Field {
 		field.JSON("labels", fsm.Texts{}).Optional().Comment("what the host finds it by"),
 		field.JSON("trace", fsm.Texts{}).Optional().Comment("the trace that it was inserted in"),
 		field.JSON("errors", json.RawMessage{}).Optional().Comment("its newest errors, oldest first"),
-		field.Int64("fingerprint").Optional().Nillable().Immutable().
+		field.Int64("fingerprint").Optional().Nillable().Immutable().Annotations(ColumnSQL{Generated: alike}).
 			Comment("of a failed instance: equal for those that failed alike; generated, never written"),
 		field.Text("gate").Optional().Nillable().Comment("the gate at which it is in line, or of which it has a place: name, or name/value"),
 		field.Text("aside_step").Optional().Nillable().Comment("the step at which it is set aside; as it is, since no index may name step"),
@@ -151,15 +173,9 @@ func instanceEngine() []ent.Field {
 	}
 }
 
-// ParentKey is the foreign key that ent would make for the link to the parent. The table has none.
-const ParentKey = "gen_durable_parent_id_fkey"
-
-// Edges returns the link to the parent, and the inbox.
+// Edges returns the inbox. The parent is a [Reference]: a foreign key would lock it for each child.
 func (Instance) Edges() []ent.Edge {
 	return []ent.Edge{
-		edge.To("children", Instance.Type).
-			StorageKey(edge.Symbol(ParentKey)).Annotations(entsql.OnDelete(entsql.SetNull)),
-		edge.From("parent", Instance.Type).Ref("children").Unique().Field("parent_id"),
 		edge.To("signals", Signal.Type).
 			StorageKey(edge.Symbol("signals_target_id_fkey")).Annotations(entsql.OnDelete(entsql.Cascade)),
 	}
@@ -169,10 +185,10 @@ func (Instance) Edges() []ent.Edge {
 // commit_id, not even in a predicate: a commit that keeps its claim changes those, and is heap-only
 // just because no index covers them (T82).
 func (Instance) Indexes() []ent.Index {
-	const visible = "status = 'runnable'::durable_status AND NOT paused AND "
+	const visible = "status = 'runnable' AND NOT paused AND "
 	return []ent.Index{
 		// These serve the reaper, the guard (uniqueness and address in one), and the join.
-		partial("gen_durable_lease", "status = 'executing'::durable_status", "lease_expires_at"),
+		partial("gen_durable_lease", "status = 'executing'", "lease_expires_at"),
 		partial("gen_durable_correlation", "correlation_guard IS NOT NULL", "correlation_guard").Unique().
 			Annotations(entsql.OpClass("text_pattern_ops")),
 		// Together with the guard's, this one has all keys in the order of bytes, so that those with a
@@ -187,7 +203,7 @@ func (Instance) Indexes() []ent.Index {
 		partial("gen_durable_stray", visible+"pick_lane = 4", "queue", "machine", "version", "aside_step", "priority", "eligible_at", "id"),
 		partial("gen_durable_key", visible+"partition_key IS NOT NULL", "partition_key", "queue", "priority", "eligible_at", "id"),
 		// This one is the last defence of the promise that at most one step of a key executes at a time.
-		partial("gen_durable_busy", "status = 'executing'::durable_status AND partition_key IS NOT NULL", "partition_key").Unique(),
+		partial("gen_durable_busy", "status = 'executing' AND partition_key IS NOT NULL", "partition_key").Unique(),
 		// These serve gates. The first is in the order of bytes, so that the keys of a gate are a range
 		// of it. The others keep anyone from giving a place twice.
 		partial("gen_durable_lines", visible+"pick_lane = 3", "queue", "gate", "priority", "eligible_at", "id").
@@ -198,14 +214,12 @@ func (Instance) Indexes() []ent.Index {
 		// These serve GC and await timeouts.
 		partial("gen_durable_finished", "finished_at IS NOT NULL", "finished_at"),
 		// These serve lists and groups of failures.
-		partial("gen_durable_failed", "status = 'failed'::durable_status", "id").Annotations(entsql.IncludeColumns("fingerprint")),
+		partial("gen_durable_failed", "status = 'failed'", "id").Annotations(entsql.IncludeColumns("fingerprint")),
 		partial("gen_durable_alike", "fingerprint IS NOT NULL", "fingerprint", "id").Annotations(entsql.IncludeColumns("finished_at")),
-		// Package internal/ddl makes it an index of when the instance's own retention ends.
-		partial("gen_durable_retained", "finished_at IS NOT NULL AND "+ownRetention+" >= 0", "finished_at"),
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),
 		// These serve the sweeps of nodes to be skipped, and of children for which joins have not waited.
 		partial("gen_durable_skip", visible+"pick_lane = 5", "id"),
-		partial("gen_durable_losers", "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round)"+
+		partial("gen_durable_losers", "losers IS NOT NULL AND (status <> 'awaiting_children' OR losers[1] <> round)"+
 			" OR graphs IS NOT NULL AND finished_at IS NOT NULL", "id"),
 		// This one finds a node by its name, and keeps a graph from having two of one name.
 		partial("gen_durable_node", "node IS NOT NULL", "parent_id", "parent_round", "node").Unique(),
@@ -217,12 +231,12 @@ func (Instance) Indexes() []ent.Index {
 
 // ownRetention is the SQL of how long an instance that has ended is kept by its own retention, in
 // µs. It is negative or NULL if the instance has none for how it ended.
-const ownRetention = `CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END`
+const ownRetention = `CASE WHEN status = 'done' THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END`
 
-// RetainedUntil is the SQL of when that retention ends, as a time in UTC: an index takes only what
+// retainedUntil is the SQL of when that retention ends, as a time in UTC: an index takes only what
 // no setting of a session changes. The bound, a hundred years, keeps the sum a time that Postgres
 // has, whatever foreign SQL has written.
-const RetainedUntil = `timezone('UTC', finished_at) + least(` + ownRetention + `, 3162240000000000) * interval '00:00:00.000001'`
+const retainedUntil = `timezone('UTC', finished_at) + least(` + ownRetention + `, 3162240000000000) * interval '00:00:00.000001'`
 
 func partial(name, where string, fields ...string) *index.Builder {
 	return index.Fields(fields...).StorageKey(name).Annotations(entsql.IndexWhere(where))
@@ -233,3 +247,7 @@ func postgres(columnType string) map[string]string {
 }
 
 func now() *entsql.Annotation { return entsql.DefaultExpr("now()") }
+
+// identity makes Postgres draw the ids, and refuse others: no statement can insert an id that the
+// sequence would reach later.
+func identity() ColumnSQL { return ColumnSQL{Identity: "ALWAYS"} }

@@ -29,7 +29,7 @@ func (KeptSignal) Annotations() []entschema.Annotation {
 // Fields returns the columns.
 func (KeptSignal) Fields() []ent.Field {
 	return []ent.Field{
-		field.Int64("id"),
+		field.Int64("id").Annotations(identity()),
 		field.Text("key").Comment("the correlation key that it was sent to"),
 		field.Text("name"),
 		field.JSON("payload", json.RawMessage{}).Annotations(entsql.Default("{}")),

@@ -32,7 +32,7 @@ func (Signal) Annotations() []entschema.Annotation {
 // Fields returns the columns.
 func (Signal) Fields() []ent.Field {
 	return []ent.Field{
-		field.Int64("id"),
+		field.Int64("id").Annotations(identity()),
 		field.Int64("target_id").GoType(fsm.ID(0)),
 		field.Text("name"),
 		field.JSON("payload", json.RawMessage{}).Annotations(entsql.Default("{}")),
@@ -54,9 +54,9 @@ func (Signal) Edges() []ent.Edge {
 // Indexes returns the indexes of signals.
 func (Signal) Indexes() []ent.Index {
 	return []ent.Index{
-		// Postgres itself gives this name to the unique constraint of the base; package internal/ddl
-		// makes the index a constraint.
-		index.Fields("target_id", "dedup_key").Unique().StorageKey("signals_target_id_dedup_key_key"),
+		// Postgres itself gives this name to the unique constraint of the base. ON CONFLICT would take an
+		// index, too, but the catalogs differ.
+		index.Fields("target_id", "dedup_key").Unique().StorageKey("signals_target_id_dedup_key_key").Annotations(IndexSQL{Constraint: true}),
 		index.Fields("target_id", "name").StorageKey("signals_target"),
 		partial("signals_consumed", "consumed_at IS NOT NULL", "target_id", "consumed_at"),
 	}

@@ -7,7 +7,6 @@ import (
 	"entgo.io/ent/dialect/entsql"
 	entschema "entgo.io/ent/schema"
 	"entgo.io/ent/schema/field"
-	"entgo.io/ent/schema/index"
 	"github.com/google/uuid"
 )
 
@@ -15,13 +14,23 @@ import (
 // is partitioned by day and only ever appended to, and its rows survive their instance.
 //
 // It is a View, which is ent's word for rows without an id: a partitioned table has no unique key
-// without the partition's column, and an id would cost each commit an index. Package internal/ddl
-// adds the partitioning.
+// without the partition's column, and an id would cost each commit an index.
 type Transition struct{ ent.View }
 
-// Annotations names the table.
+// Annotations names the table, its partitioning and its indexes. One instance has few rows, so they
+// are sorted when they are read. Operators' verbs are few among many transitions: the other indexes
+// have only verbs.
 func (Transition) Annotations() []entschema.Annotation {
-	return []entschema.Annotation{entsql.Annotation{Table: "history"}}
+	return []entschema.Annotation{
+		entsql.Annotation{Table: "history"},
+		TableSQL{PartitionByRange: []string{"at"}, Indexes: []TableIndex{
+			{Name: "history_instance", Columns: []string{"instance"}},
+			{Name: "history_verbs", Columns: []string{"at"}, Where: "actor IS NOT NULL"},
+			{Name: "history_actor", Columns: []string{"actor", "at"}, Where: "actor IS NOT NULL"},
+			{Name: "history_kind", Columns: []string{"kind", "at"}, Where: "actor IS NOT NULL"},
+			{Name: "history_subject", Columns: []string{"subject", "at"}, Where: "subject IS NOT NULL"},
+		}},
+	}
 }
 
 // Fields returns the columns.
@@ -47,17 +56,5 @@ func (Transition) Fields() []ent.Field {
 		field.JSON("diff", json.RawMessage{}).Optional().Comment("from the state before to the one after, as an RFC 7386 merge patch"),
 		field.JSON("before", json.RawMessage{}).Optional().Comment("of an operator's verb: what it found"),
 		field.JSON("after", json.RawMessage{}).Optional().Comment("of an operator's verb: what it left"),
-	}
-}
-
-// Indexes returns the indexes of history. One instance has few rows, so they are sorted when they
-// are read. Operators' verbs are few among many transitions: the other indexes have only verbs.
-func (Transition) Indexes() []ent.Index {
-	return []ent.Index{
-		index.Fields("instance").StorageKey("history_instance"),
-		partial("history_verbs", "actor IS NOT NULL", "at"),
-		partial("history_actor", "actor IS NOT NULL", "actor", "at"),
-		partial("history_kind", "actor IS NOT NULL", "kind", "at"),
-		partial("history_subject", "subject IS NOT NULL", "subject", "at"),
 	}
 }

@@ -82,7 +82,7 @@ var (
 		{Name: "fsm", Type: field.TypeString, Size: 2147483647},
 		{Name: "fsm_version", Type: field.TypeInt, Default: schema.Expr("1"), SchemaType: map[string]string{"postgres": "integer"}},
 		{Name: "step", Type: field.TypeString, Size: 2147483647},
-		{Name: "status", Type: field.TypeEnum, Enums: []string{"runnable", "executing", "awaiting_signal", "awaiting_children", "done", "failed"}, Default: "runnable", SchemaType: map[string]string{"postgres": "durable_status"}},
+		{Name: "status", Type: field.TypeEnum, Enums: []string{"runnable", "executing", "awaiting_signal", "awaiting_children", "done", "failed"}, Default: "runnable"},
 		{Name: "state", Type: field.TypeJSON, Default: "{}"},
 		{Name: "result", Type: field.TypeJSON, Nullable: true},
 		{Name: "awaits", Type: field.TypeOther, Nullable: true, SchemaType: map[string]string{"postgres": "text[]"}},
@@ -94,9 +94,10 @@ var (
 		{Name: "last_error", Type: field.TypeString, Nullable: true, Size: 2147483647},
 		{Name: "locked_by", Type: field.TypeString, Nullable: true, Size: 2147483647},
 		{Name: "lease_expires_at", Type: field.TypeTime, Nullable: true},
+		{Name: "parent_id", Type: field.TypeInt64, Nullable: true},
 		{Name: "children_pending", Type: field.TypeInt32, Default: schema.Expr("0")},
 		{Name: "correlation_key", Type: field.TypeString, Nullable: true, Size: 2147483647},
-		{Name: "correlation_scope", Type: field.TypeOther, Default: "{}", SchemaType: map[string]string{"postgres": "durable_status[]"}},
+		{Name: "correlation_scope", Type: field.TypeOther, Default: "{}", SchemaType: map[string]string{"postgres": "text[]"}},
 		{Name: "correlation_guard", Type: field.TypeString, Nullable: true, Size: 2147483647},
 		{Name: "inserted_at", Type: field.TypeTime, Default: schema.Expr("now()")},
 		{Name: "updated_at", Type: field.TypeTime, Default: schema.Expr("now()")},
@@ -142,34 +143,25 @@ var (
 		{Name: "stream_most", Type: field.TypeInt32, Nullable: true},
 		{Name: "stream_nth", Type: field.TypeInt64, Nullable: true},
 		{Name: "stream_visit", Type: field.TypeInt64, Nullable: true},
-		{Name: "parent_id", Type: field.TypeInt64, Nullable: true},
 	}
 	// GenDurableTable holds the schema information for the "gen_durable" table.
 	GenDurableTable = &schema.Table{
 		Name:       "gen_durable",
 		Columns:    GenDurableColumns,
 		PrimaryKey: []*schema.Column{GenDurableColumns[0]},
-		ForeignKeys: []*schema.ForeignKey{
-			{
-				Symbol:     "gen_durable_parent_id_fkey",
-				Columns:    []*schema.Column{GenDurableColumns[64]},
-				RefColumns: []*schema.Column{GenDurableColumns[0]},
-				OnDelete:   schema.SetNull,
-			},
-		},
 		Indexes: []*schema.Index{
 			{
 				Name:    "gen_durable_lease",
 				Unique:  false,
 				Columns: []*schema.Column{GenDurableColumns[15]},
 				Annotation: &entsql.IndexAnnotation{
-					Where: "status = 'executing'::durable_status",
+					Where: "status = 'executing'",
 				},
 			},
 			{
 				Name:    "gen_durable_correlation",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[19]},
+				Columns: []*schema.Column{GenDurableColumns[20]},
 				Annotation: &entsql.IndexAnnotation{
 					OpClass: "text_pattern_ops",
 					Where:   "correlation_guard IS NOT NULL",
@@ -178,7 +170,7 @@ var (
 			{
 				Name:    "gen_durable_keyed",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[17]},
+				Columns: []*schema.Column{GenDurableColumns[18]},
 				Annotation: &entsql.IndexAnnotation{
 					OpClass: "text_pattern_ops",
 					Where:   "correlation_key IS NOT NULL AND correlation_guard IS NULL",
@@ -187,7 +179,7 @@ var (
 			{
 				Name:    "gen_durable_parent",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[64]},
+				Columns: []*schema.Column{GenDurableColumns[16]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "parent_id IS NOT NULL",
 				},
@@ -197,7 +189,7 @@ var (
 				Unique:  false,
 				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
-					Where: "status = 'runnable'::durable_status AND NOT paused AND pick_lane = 0",
+					Where: "status = 'runnable' AND NOT paused AND pick_lane = 0",
 				},
 			},
 			{
@@ -205,15 +197,15 @@ var (
 				Unique:  false,
 				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[1], GenDurableColumns[2], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
-					Where: "status = 'runnable'::durable_status AND NOT paused AND pick_lane = 2",
+					Where: "status = 'runnable' AND NOT paused AND pick_lane = 2",
 				},
 			},
 			{
 				Name:    "gen_durable_stray",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[1], GenDurableColumns[2], GenDurableColumns[44], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
+				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[1], GenDurableColumns[2], GenDurableColumns[45], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
-					Where: "status = 'runnable'::durable_status AND NOT paused AND pick_lane = 4",
+					Where: "status = 'runnable' AND NOT paused AND pick_lane = 4",
 				},
 			},
 			{
@@ -221,7 +213,7 @@ var (
 				Unique:  false,
 				Columns: []*schema.Column{GenDurableColumns[10], GenDurableColumns[8], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
-					Where: "status = 'runnable'::durable_status AND NOT paused AND partition_key IS NOT NULL",
+					Where: "status = 'runnable' AND NOT paused AND partition_key IS NOT NULL",
 				},
 			},
 			{
@@ -229,24 +221,24 @@ var (
 				Unique:  true,
 				Columns: []*schema.Column{GenDurableColumns[10]},
 				Annotation: &entsql.IndexAnnotation{
-					Where: "status = 'executing'::durable_status AND partition_key IS NOT NULL",
+					Where: "status = 'executing' AND partition_key IS NOT NULL",
 				},
 			},
 			{
 				Name:    "gen_durable_lines",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[43], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
+				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[44], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
 					OpClassColumns: map[string]string{
-						GenDurableColumns[43].Name: "text_pattern_ops",
+						GenDurableColumns[44].Name: "text_pattern_ops",
 					},
-					Where: "status = 'runnable'::durable_status AND NOT paused AND pick_lane = 3",
+					Where: "status = 'runnable' AND NOT paused AND pick_lane = 3",
 				},
 			},
 			{
 				Name:    "gen_durable_place",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[43], GenDurableColumns[45]},
+				Columns: []*schema.Column{GenDurableColumns[44], GenDurableColumns[46]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "place IS NOT NULL",
 				},
@@ -254,7 +246,7 @@ var (
 			{
 				Name:    "gen_durable_seat",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[46]},
+				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[47]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "seat IS NOT NULL",
 				},
@@ -262,7 +254,7 @@ var (
 			{
 				Name:    "gen_durable_run",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[47], GenDurableColumns[48]},
+				Columns: []*schema.Column{GenDurableColumns[48], GenDurableColumns[49]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "run_place IS NOT NULL AND finished_at IS NULL",
 				},
@@ -270,7 +262,7 @@ var (
 			{
 				Name:    "gen_durable_finished",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[28]},
+				Columns: []*schema.Column{GenDurableColumns[29]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "finished_at IS NOT NULL",
 				},
@@ -281,34 +273,26 @@ var (
 				Columns: []*schema.Column{GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
 					IncludeColumns: []string{
-						GenDurableColumns[42].Name,
+						GenDurableColumns[43].Name,
 					},
-					Where: "status = 'failed'::durable_status",
+					Where: "status = 'failed'",
 				},
 			},
 			{
 				Name:    "gen_durable_alike",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[42], GenDurableColumns[0]},
+				Columns: []*schema.Column{GenDurableColumns[43], GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
 					IncludeColumns: []string{
-						GenDurableColumns[28].Name,
+						GenDurableColumns[29].Name,
 					},
 					Where: "fingerprint IS NOT NULL",
 				},
 			},
 			{
-				Name:    "gen_durable_retained",
-				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[28]},
-				Annotation: &entsql.IndexAnnotation{
-					Where: "finished_at IS NOT NULL AND CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END >= 0",
-				},
-			},
-			{
 				Name:    "gen_durable_deadline",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[29]},
+				Columns: []*schema.Column{GenDurableColumns[30]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "await_deadline IS NOT NULL",
 				},
@@ -318,7 +302,7 @@ var (
 				Unique:  false,
 				Columns: []*schema.Column{GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
-					Where: "status = 'runnable'::durable_status AND NOT paused AND pick_lane = 5",
+					Where: "status = 'runnable' AND NOT paused AND pick_lane = 5",
 				},
 			},
 			{
@@ -326,13 +310,13 @@ var (
 				Unique:  false,
 				Columns: []*schema.Column{GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
-					Where: "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round) OR graphs IS NOT NULL AND finished_at IS NOT NULL",
+					Where: "losers IS NOT NULL AND (status <> 'awaiting_children' OR losers[1] <> round) OR graphs IS NOT NULL AND finished_at IS NOT NULL",
 				},
 			},
 			{
 				Name:    "gen_durable_node",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[64], GenDurableColumns[32], GenDurableColumns[60]},
+				Columns: []*schema.Column{GenDurableColumns[16], GenDurableColumns[33], GenDurableColumns[61]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "node IS NOT NULL",
 				},
@@ -340,7 +324,7 @@ var (
 			{
 				Name:    "gen_durable_expiry",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[38]},
+				Columns: []*schema.Column{GenDurableColumns[39]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "deadline IS NOT NULL AND finished_at IS NULL",
 				},
@@ -348,7 +332,7 @@ var (
 			{
 				Name:    "gen_durable_labels",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[39]},
+				Columns: []*schema.Column{GenDurableColumns[40]},
 				Annotation: &entsql.IndexAnnotation{
 					OpClass: "jsonb_path_ops",
 					Type:    "GIN",
@@ -418,13 +402,6 @@ var (
 		Name:       "edges",
 		Columns:    EdgesColumns,
 		PrimaryKey: []*schema.Column{},
-		Indexes: []*schema.Index{
-			{
-				Name:    "edges_to",
-				Unique:  false,
-				Columns: []*schema.Column{EdgesColumns[1]},
-			},
-		},
 	}
 	// PausedQueuesColumns holds the columns for the "paused_queues" table.
 	PausedQueuesColumns = []*schema.Column{
@@ -552,45 +529,6 @@ var (
 		Name:       "history",
 		Columns:    HistoryColumns,
 		PrimaryKey: []*schema.Column{},
-		Indexes: []*schema.Index{
-			{
-				Name:    "history_instance",
-				Unique:  false,
-				Columns: []*schema.Column{HistoryColumns[1]},
-			},
-			{
-				Name:    "history_verbs",
-				Unique:  false,
-				Columns: []*schema.Column{HistoryColumns[0]},
-				Annotation: &entsql.IndexAnnotation{
-					Where: "actor IS NOT NULL",
-				},
-			},
-			{
-				Name:    "history_actor",
-				Unique:  false,
-				Columns: []*schema.Column{HistoryColumns[14], HistoryColumns[0]},
-				Annotation: &entsql.IndexAnnotation{
-					Where: "actor IS NOT NULL",
-				},
-			},
-			{
-				Name:    "history_kind",
-				Unique:  false,
-				Columns: []*schema.Column{HistoryColumns[7], HistoryColumns[0]},
-				Annotation: &entsql.IndexAnnotation{
-					Where: "actor IS NOT NULL",
-				},
-			},
-			{
-				Name:    "history_subject",
-				Unique:  false,
-				Columns: []*schema.Column{HistoryColumns[16], HistoryColumns[0]},
-				Annotation: &entsql.IndexAnnotation{
-					Where: "subject IS NOT NULL",
-				},
-			},
-		},
 	}
 	// WindowsColumns holds the columns for the "windows" table.
 	WindowsColumns = []*schema.Column{
@@ -668,22 +606,21 @@ func init() {
 	GateKeysTable.Annotation.Checks = map[string]string{
 		"gate_keys_check": "octet_length(key) BETWEEN 1 AND 1200 AND weight BETWEEN 1 AND 100 AND debt >= 0 AND debt <= 1e12 AND pace > 0 AND pace <= 1 AND isfinite(at) AND isfinite(closed_until)",
 	}
-	GenDurableTable.ForeignKeys[0].RefTable = GenDurableTable
 	GenDurableTable.Annotation = &entsql.Annotation{
 		Table: "gen_durable",
 	}
 	GenDurableTable.Annotation.Checks = map[string]string{
-		"gen_durable_awaits_check":   "status <> 'awaiting_signal'::durable_status OR (COALESCE(cardinality(awaits), 0) > 0 AND array_position(awaits, NULL::text) IS NULL)",
+		"gen_durable_awaits_check":   "status <> 'awaiting_signal' OR (COALESCE(cardinality(awaits), 0) > 0 AND array_position(awaits, NULL::text) IS NULL)",
 		"gen_durable_counts_check":   "least(children_pending, attempt, crashes, depth) >= 0 AND visit >= 0 AND depth <= 100",
-		"gen_durable_failure_check":  "(status = 'failed'::durable_status) = (failure IS NOT NULL)",
-		"gen_durable_finished_check": "(status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)",
+		"gen_durable_failure_check":  "(status = 'failed') = (failure IS NOT NULL)",
+		"gen_durable_finished_check": "(status IN ('done', 'failed')) = (finished_at IS NOT NULL)",
 		"gen_durable_finite_check":   "isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) AND isfinite(deadline)",
 		"gen_durable_gate_check":     "octet_length(gate) BETWEEN 1 AND 1200 AND (place IS NULL OR place >= 1 AND gate IS NOT NULL)",
 		"gen_durable_labels_check":   "jsonb_typeof(labels) = 'object'::text",
 		"gen_durable_lane_check":     "pick_lane BETWEEN 0 AND 5 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL) AND (pick_lane <> 4 OR aside_step IS NOT NULL)",
-		"gen_durable_lease_check":    "status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)",
+		"gen_durable_lease_check":    "status <> 'executing' OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)",
 		"gen_durable_names_check":    "'' <> ALL (ARRAY[fsm, step, queue, partition_key, correlation_key]) AND greatest(octet_length(fsm), octet_length(step), octet_length(queue), octet_length(partition_key), octet_length(correlation_key)) <= 512 AND fsm_version >= 1",
-		"gen_durable_scope_check":    "correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]",
+		"gen_durable_scope_check":    "correlation_scope = '{}' OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'",
 		"gen_durable_times_check":    "isfinite(inserted_at) AND isfinite(updated_at)",
 	}
 	KeptSignalsTable.Annotation = &entsql.Annotation{

@@ -1,5 +1,6 @@
 // Package ddl computes the schema that the migrations must add up to, as SQL: ent's tables, and the
-// parts that ent cannot express.
+// parts that ent cannot declare, for which package schema has annotations. It names no table or
+// column itself.
 //
 // The committed schema.sql is that SQL. atlas migrate diff reads it to write the next migration,
 // and [Drift] compares it, freshly rendered, with the schema that the migrations build. It leaves
@@ -12,8 +13,8 @@ package ddl
 
 import (
 	"context"
-	_ "embed" // of the functions
 	"fmt"
+	"strings"
 
 	"ariga.io/atlas/sql/migrate"
 	"ariga.io/atlas/sql/postgres"
@@ -21,33 +22,21 @@ import (
 	entschema "entgo.io/ent/dialect/sql/schema"
 
 	entmigrate "github.com/gendurable/gendurable/ent/migrate"
+	gschema "github.com/gendurable/gendurable/schema"
 )
-
-const (
-	statusType = "durable_status"
-
-	// guard is the correlation key while it is occupied. The statuses are an array of the enum, not of
-	// text: a generated column must be immutable, and the cast from an enum to text is not.
-	guard = `CASE WHEN correlation_key IS NOT NULL AND status = ANY (correlation_scope) THEN correlation_key END`
-
-	// alike is equal for instances that failed alike.
-	alike = `CASE WHEN status = 'failed' THEN gen_durable_fingerprint(errors, failure, queue, fsm, fsm_version) END`
-)
-
-// functions are those that the tables refer to, as the base has them: Atlas' community edition does
-// not compare functions.
-//
-//go:embed functions.sql
-var functions string
 
 // SQL returns the desired schema as a script without schema qualifiers, for an empty schema that is
 // first in the search_path. It needs no database.
 func SQL(ctx context.Context) (string, error) {
-	return render(ctx, entmigrate.Tables)
+	added, err := additionsOf(gschema.All())
+	if err != nil {
+		return "", err
+	}
+	return render(ctx, entmigrate.Tables, added)
 }
 
-func render(ctx context.Context, tables []*entschema.Table) (string, error) {
-	desired, err := desiredSchema(ctx, tables)
+func render(ctx context.Context, tables []*entschema.Table, added map[string]additions) (string, error) {
+	desired, err := desiredSchema(ctx, tables, added)
 	if err != nil {
 		return "", err
 	}
@@ -66,11 +55,17 @@ func render(ctx context.Context, tables []*entschema.Table) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("format the desired schema: %w", err)
 	}
-	return "-- Generated from package schema by make generate. DO NOT EDIT.\n" + functions + string(file.Bytes()), nil
+	var script strings.Builder
+	script.WriteString("-- Generated from package schema by make generate. DO NOT EDIT.\n")
+	for _, table := range tables {
+		script.WriteString(added[table.Name].table.Before)
+	}
+	script.Write(file.Bytes())
+	return script.String(), nil
 }
 
-// desiredSchema returns ent's description of the tables, patched.
-func desiredSchema(ctx context.Context, tables []*entschema.Table) (*schema.Schema, error) {
+// desiredSchema returns ent's description of the tables, with the additions.
+func desiredSchema(ctx context.Context, tables []*entschema.Table, added map[string]additions) (*schema.Schema, error) {
 	atlas, err := entschema.NewMigrate(offline{})
 	if err != nil {
 		return nil, fmt.Errorf("open ent's migration engine: %w", err)
@@ -80,9 +75,16 @@ func desiredSchema(ctx context.Context, tables []*entschema.Table) (*schema.Sche
 		return nil, fmt.Errorf("read ent's tables: %w", err)
 	}
 	desired := realm.Schemas[0]
-	patch := patcher{schema: desired, tables: tables}
+	patch := patcher{schema: desired, enums: map[string]*schema.EnumType{}}
+	for _, table := range tables {
+		patch.enum(table, added[table.Name])
+	}
 	for _, table := range desired.Tables {
-		if err := patch.table(table); err != nil {
+		additions, ok := added[table.Name]
+		if !ok {
+			return nil, fmt.Errorf("schema.All has no schema of table %q", table.Name)
+		}
+		if err := patch.table(table, additions); err != nil {
 			return nil, fmt.Errorf("table %q: %w", table.Name, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	entmigrate "github.com/gendurable/gendurable/ent/migrate"
 	"github.com/gendurable/gendurable/migrate"
+	gschema "github.com/gendurable/gendurable/schema"
 )
 
 // scratch is the Postgres schema in which both sides are built, one after the other. They need the
@@ -23,27 +24,27 @@ const scratch = "gendurable_drift"
 // descriptions of both, and returns the statements that would turn the latter into the former.
 // Without drift there are none. The database keeps the schema gendurable_drift.
 func Drift(ctx context.Context, url string) ([]string, error) {
-	return drift(ctx, url, entmigrate.Tables)
+	added, err := additionsOf(gschema.All())
+	if err != nil {
+		return nil, err
+	}
+	return drift(ctx, url, entmigrate.Tables, added)
 }
 
-func drift(ctx context.Context, url string, tables []*entschema.Table) ([]string, error) {
-	config, err := pgxpool.ParseConfig(url)
+func drift(ctx context.Context, url string, tables []*entschema.Table, added map[string]additions) ([]string, error) {
+	script, err := render(ctx, tables, added)
 	if err != nil {
-		return nil, fmt.Errorf("parse the scratch database's URL: %w", err)
+		return nil, err
 	}
-	config.ConnConfig.RuntimeParams["search_path"] = scratch
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := scratchPool(ctx, url)
 	if err != nil {
-		return nil, fmt.Errorf("open the scratch database: %w", err)
+		return nil, err
 	}
 	defer pool.Close()
 
-	desired, err := inspectDesired(ctx, pool, tables)
+	desired, err := inspectScript(ctx, pool, script)
 	if err != nil {
 		return nil, fmt.Errorf("build the desired schema: %w", err)
-	}
-	if _, err := pool.Exec(ctx, "DROP SCHEMA "+scratch+" CASCADE"); err != nil {
-		return nil, fmt.Errorf("drop the desired schema: %w", err)
 	}
 	migrator := migrate.Migrator{Pool: pool, Schema: scratch}
 	if _, err := migrator.Up(ctx); err != nil {
@@ -56,17 +57,35 @@ func drift(ctx context.Context, url string, tables []*entschema.Table) ([]string
 	return difference(ctx, migrated, desired)
 }
 
-func inspectDesired(ctx context.Context, pool *pgxpool.Pool, tables []*entschema.Table) (*schema.Schema, error) {
-	script, err := render(ctx, tables)
+// scratchPool opens a pool whose search_path is the scratch schema.
+func scratchPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("parse the scratch database's URL: %w", err)
 	}
+	config.ConnConfig.RuntimeParams["search_path"] = scratch
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open the scratch database: %w", err)
+	}
+	return pool, nil
+}
+
+// inspectScript runs the script in the scratch schema, which it makes and drops again.
+func inspectScript(ctx context.Context, pool *pgxpool.Pool, script string) (*schema.Schema, error) {
 	for _, statement := range []string{"CREATE SCHEMA " + scratch, script} {
 		if _, err := pool.Exec(ctx, statement); err != nil {
 			return nil, err
 		}
 	}
-	return inspect(ctx, pool)
+	built, err := inspect(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := pool.Exec(ctx, "DROP SCHEMA "+scratch+" CASCADE"); err != nil {
+		return nil, fmt.Errorf("drop the scratch schema: %w", err)
+	}
+	return built, nil
 }
 
 func inspect(ctx context.Context, pool *pgxpool.Pool) (*schema.Schema, error) {
@@ -84,17 +103,42 @@ func difference(ctx context.Context, from, to *schema.Schema) ([]string, error) 
 	if err != nil {
 		return nil, fmt.Errorf("compare the schemas: %w", err)
 	}
+	statements := constraints(from, to)
 	if len(changes) == 0 {
-		return nil, nil
+		return statements, nil
 	}
 	var unqualified string
 	plan, err := postgres.DefaultPlan.PlanChanges(ctx, "drift", changes, func(o *atlas.PlanOptions) { o.SchemaQualifier = &unqualified })
 	if err != nil {
 		return nil, fmt.Errorf("describe the difference: %w", err)
 	}
-	statements := make([]string, len(plan.Changes))
-	for i, change := range plan.Changes {
-		statements[i] = change.Cmd
+	for _, change := range plan.Changes {
+		statements = append(statements, change.Cmd)
 	}
 	return statements, nil
+}
+
+// constraints compares which unique indexes are constraints, since Atlas does not.
+func constraints(from, to *schema.Schema) (statements []string) {
+	for _, table := range to.Tables {
+		old, ok := from.Table(table.Name)
+		if !ok {
+			continue
+		}
+		for _, index := range table.Indexes {
+			before, ok := old.Index(index.Name)
+			if !ok {
+				continue
+			}
+			_, was := attribute[*postgres.Constraint](before.Attrs)
+			_, is := attribute[*postgres.Constraint](index.Attrs)
+			switch {
+			case is && !was:
+				statements = append(statements, fmt.Sprintf(`ALTER TABLE %q ADD CONSTRAINT %[2]q UNIQUE USING INDEX %[2]q`, table.Name, index.Name))
+			case was && !is:
+				statements = append(statements, fmt.Sprintf(`ALTER TABLE %q DROP CONSTRAINT %q -- but keep it as an index`, table.Name, index.Name))
+			}
+		}
+	}
+	return statements
 }

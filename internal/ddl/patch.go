@@ -2,7 +2,6 @@ package ddl
 
 import (
 	"fmt"
-	"slices"
 
 	"ariga.io/atlas/sql/postgres"
 	"ariga.io/atlas/sql/schema"
@@ -11,95 +10,121 @@ import (
 	gschema "github.com/gendurable/gendurable/schema"
 )
 
-// patcher adds to ent's tables what ent cannot express.
+// patcher adds to ent's tables what the annotations of package schema say.
 type patcher struct {
 	schema *schema.Schema
-	tables []*entschema.Table
-	status *schema.EnumType // nil until the first column of that type
+	enums  map[string]*schema.EnumType
 }
 
-func (p *patcher) table(table *schema.Table) error {
+// enum makes each enum that a column's annotation names a type of the schema. ent knows the values
+// only.
+func (p *patcher) enum(table *entschema.Table, added additions) {
 	for _, column := range table.Columns {
-		if err := p.column(table, column); err != nil {
-			return fmt.Errorf("column %q: %w", column.Name, err)
-		}
-	}
-	// The reference has it, the table does not: it would lock the parent for each child.
-	table.ForeignKeys = slices.DeleteFunc(table.ForeignKeys, func(key *schema.ForeignKey) bool { return key.Symbol == gschema.ParentKey })
-	for _, index := range table.Indexes {
-		// The base declares a constraint, and an index is not one: ON CONFLICT takes either, but the
-		// catalogs differ.
-		if index.Name == "signals_target_id_dedup_key_key" {
-			index.AddAttrs(postgres.UniqueConstraint(index.Name))
-		}
-		if index.Name == "gen_durable_retained" { // ent knows indexes of columns only
-			index.Parts = nil
-			index.AddExprs(&schema.RawExpr{X: "(" + gschema.RetainedUntil + ")"})
-		}
-	}
-	switch table.Name {
-	case "edges": // ent knows keys of two columns for relations with foreign keys only
-		table.SetPrimaryKey(schema.NewPrimaryKey(column(table, "from_id"), column(table, "to_id")))
-	case "history":
-		table.AddAttrs(&postgres.Partition{T: postgres.PartitionTypeRange, Parts: []*postgres.PartitionPart{{C: column(table, "at")}}})
-	}
-	return nil
-}
-
-// column returns a column of a table that has it.
-func column(of *schema.Table, name string) *schema.Column {
-	c, _ := of.Column(name)
-	return c
-}
-
-func (p *patcher) column(table *schema.Table, column *schema.Column) error {
-	switch column.Name {
-	case "id":
-		// With ALWAYS, no statement can insert an id that the sequence would reach later.
-		identity := &postgres.Identity{}
-		for _, attr := range column.Attrs {
-			if found, ok := attr.(*postgres.Identity); ok {
-				identity = found
-			}
-		}
-		identity.Generation = postgres.GeneratedTypeAlways
-	case "correlation_guard":
-		column.SetGeneratedExpr(&schema.GeneratedExpr{Expr: guard, Type: "STORED"})
-	case "fingerprint":
-		column.SetGeneratedExpr(&schema.GeneratedExpr{Expr: alike, Type: "STORED"})
-	}
-
-	switch columnType := column.Type.Type.(type) {
-	case *postgres.UserDefinedType:
-		if columnType.T != statusType {
-			return fmt.Errorf("no type %q", columnType.T)
-		}
-		if err := p.declareStatus(table.Name, column.Name); err != nil {
-			return err
-		}
-		column.Type.Type = p.status
-	case *postgres.ArrayType:
-		if columnType.T == statusType+"[]" {
-			column.Type.Type = &postgres.ArrayType{Type: p.status, T: columnType.T}
-		}
-	}
-	return nil
-}
-
-// declareStatus makes the enum a type of the schema; ent knows its values only.
-func (p *patcher) declareStatus(table, column string) error {
-	if p.status != nil {
-		return nil
-	}
-	for _, t := range p.tables {
-		if t.Name != table {
+		name := added.columns[column.Name].Enum
+		if name == "" || len(column.Enums) == 0 || p.enums[name] != nil {
 			continue
 		}
-		if c, ok := t.Column(column); ok && len(c.Enums) > 0 {
-			p.status = &schema.EnumType{T: statusType, Values: c.Enums, Schema: p.schema}
-			p.schema.AddObjects(p.status)
-			return nil
+		enum := &schema.EnumType{T: name, Values: column.Enums, Schema: p.schema}
+		p.enums[name], p.enums[name+"[]"] = enum, enum
+		p.schema.AddObjects(enum)
+	}
+}
+
+func (p *patcher) table(table *schema.Table, added additions) error {
+	for name, sql := range added.columns {
+		if err := p.column(table, name, sql); err != nil {
+			return err
 		}
 	}
-	return fmt.Errorf("no values of enum %q", statusType)
+	for name, sql := range added.indexes {
+		index, ok := table.Index(name)
+		if !ok {
+			return fmt.Errorf("index %q is annotated, and ent has none of that name", name)
+		}
+		if sql.Constraint {
+			index.AddAttrs(postgres.UniqueConstraint(index.Name))
+		}
+	}
+	for _, sql := range added.table.Indexes {
+		columns, err := columnsOf(table, sql.Columns)
+		if err != nil {
+			return fmt.Errorf("index %q: %w", sql.Name, err)
+		}
+		index := schema.NewIndex(sql.Name).AddColumns(columns...)
+		if sql.Expression != "" {
+			index.AddExprs(&schema.RawExpr{X: "(" + sql.Expression + ")"})
+		}
+		if sql.Where != "" {
+			index.AddAttrs(&postgres.IndexPredicate{P: sql.Where})
+		}
+		table.AddIndexes(index)
+	}
+	if names := added.table.PrimaryKey; len(names) > 0 {
+		columns, err := columnsOf(table, names)
+		if err != nil {
+			return fmt.Errorf("primary key: %w", err)
+		}
+		table.SetPrimaryKey(schema.NewPrimaryKey(columns...))
+	}
+	if names := added.table.PartitionByRange; len(names) > 0 {
+		columns, err := columnsOf(table, names)
+		if err != nil {
+			return fmt.Errorf("partitions: %w", err)
+		}
+		partition := &postgres.Partition{T: postgres.PartitionTypeRange}
+		for _, column := range columns {
+			partition.Parts = append(partition.Parts, &postgres.PartitionPart{C: column})
+		}
+		table.AddAttrs(partition)
+	}
+	return nil
+}
+
+func (p *patcher) column(table *schema.Table, name string, sql gschema.ColumnSQL) error {
+	found, err := columnsOf(table, []string{name})
+	if err != nil {
+		return err
+	}
+	column := found[0]
+	if sql.Generated != "" {
+		column.SetGeneratedExpr(&schema.GeneratedExpr{Expr: sql.Generated, Type: "STORED"})
+	}
+	if sql.Identity != "" {
+		identity, ok := attribute[*postgres.Identity](column.Attrs)
+		if !ok {
+			return fmt.Errorf("column %q is annotated as an identity, and is none of ent's", name)
+		}
+		identity.Generation = sql.Identity
+	}
+	switch enum := p.enums[sql.Enum]; {
+	case sql.Enum == "":
+	case enum == nil:
+		return fmt.Errorf("column %q: no field has the values of enum %q", name, sql.Enum)
+	case sql.Enum == enum.T:
+		column.Type.Type = enum
+	default:
+		column.Type.Type = &postgres.ArrayType{Type: enum, T: sql.Enum}
+	}
+	return nil
+}
+
+func columnsOf(of *schema.Table, names []string) ([]*schema.Column, error) {
+	found := make([]*schema.Column, len(names))
+	for i, name := range names {
+		column, ok := of.Column(name)
+		if !ok {
+			return nil, fmt.Errorf("ent has no column %q", name)
+		}
+		found[i] = column
+	}
+	return found, nil
+}
+
+func attribute[T schema.Attr](of []schema.Attr) (found T, ok bool) {
+	for _, attr := range of {
+		if found, ok = attr.(T); ok {
+			return found, true
+		}
+	}
+	return found, false
 }

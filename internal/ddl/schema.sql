@@ -102,6 +102,7 @@ CREATE TABLE "gen_durable" (
   "last_error" text NULL,
   "locked_by" text NULL,
   "lease_expires_at" timestamptz NULL,
+  "parent_id" bigint NULL,
   "children_pending" integer NOT NULL DEFAULT 0,
   "correlation_key" text NULL,
   "correlation_scope" "durable_status"[] NOT NULL DEFAULT '{}',
@@ -150,23 +151,22 @@ CREATE TABLE "gen_durable" (
   "stream_most" integer NULL,
   "stream_nth" bigint NULL,
   "stream_visit" bigint NULL,
-  "parent_id" bigint NULL,
   PRIMARY KEY ("id"),
-  CONSTRAINT "gen_durable_awaits_check" CHECK (status <> 'awaiting_signal'::durable_status OR (COALESCE(cardinality(awaits), 0) > 0 AND array_position(awaits, NULL::text) IS NULL)),
+  CONSTRAINT "gen_durable_awaits_check" CHECK (status <> 'awaiting_signal' OR (COALESCE(cardinality(awaits), 0) > 0 AND array_position(awaits, NULL::text) IS NULL)),
   CONSTRAINT "gen_durable_counts_check" CHECK (least(children_pending, attempt, crashes, depth) >= 0 AND visit >= 0 AND depth <= 100),
-  CONSTRAINT "gen_durable_failure_check" CHECK ((status = 'failed'::durable_status) = (failure IS NOT NULL)),
-  CONSTRAINT "gen_durable_finished_check" CHECK ((status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)),
+  CONSTRAINT "gen_durable_failure_check" CHECK ((status = 'failed') = (failure IS NOT NULL)),
+  CONSTRAINT "gen_durable_finished_check" CHECK ((status IN ('done', 'failed')) = (finished_at IS NOT NULL)),
   CONSTRAINT "gen_durable_finite_check" CHECK (isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) AND isfinite(deadline)),
   CONSTRAINT "gen_durable_gate_check" CHECK (octet_length(gate) BETWEEN 1 AND 1200 AND (place IS NULL OR place >= 1 AND gate IS NOT NULL)),
   CONSTRAINT "gen_durable_labels_check" CHECK (jsonb_typeof(labels) = 'object'::text),
   CONSTRAINT "gen_durable_lane_check" CHECK (pick_lane BETWEEN 0 AND 5 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL) AND (pick_lane <> 4 OR aside_step IS NOT NULL)),
-  CONSTRAINT "gen_durable_lease_check" CHECK (status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)),
+  CONSTRAINT "gen_durable_lease_check" CHECK (status <> 'executing' OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)),
   CONSTRAINT "gen_durable_names_check" CHECK ('' <> ALL (ARRAY[fsm, step, queue, partition_key, correlation_key]) AND greatest(octet_length(fsm), octet_length(step), octet_length(queue), octet_length(partition_key), octet_length(correlation_key)) <= 512 AND fsm_version >= 1),
-  CONSTRAINT "gen_durable_scope_check" CHECK (correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]),
+  CONSTRAINT "gen_durable_scope_check" CHECK (correlation_scope = '{}' OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'),
   CONSTRAINT "gen_durable_times_check" CHECK (isfinite(inserted_at) AND isfinite(updated_at))
 );
 -- Create index "gen_durable_lease" to table: "gen_durable"
-CREATE INDEX "gen_durable_lease" ON "gen_durable" ("lease_expires_at") WHERE status = 'executing'::durable_status;
+CREATE INDEX "gen_durable_lease" ON "gen_durable" ("lease_expires_at") WHERE status = 'executing';
 -- Create index "gen_durable_correlation" to table: "gen_durable"
 CREATE UNIQUE INDEX "gen_durable_correlation" ON "gen_durable" ("correlation_guard" text_pattern_ops) WHERE correlation_guard IS NOT NULL;
 -- Create index "gen_durable_keyed" to table: "gen_durable"
@@ -174,17 +174,17 @@ CREATE INDEX "gen_durable_keyed" ON "gen_durable" ("correlation_key" text_patter
 -- Create index "gen_durable_parent" to table: "gen_durable"
 CREATE INDEX "gen_durable_parent" ON "gen_durable" ("parent_id") WHERE parent_id IS NOT NULL;
 -- Create index "gen_durable_ready" to table: "gen_durable"
-CREATE INDEX "gen_durable_ready" ON "gen_durable" ("queue", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 0;
+CREATE INDEX "gen_durable_ready" ON "gen_durable" ("queue", "priority", "eligible_at", "id") WHERE status = 'runnable' AND NOT paused AND pick_lane = 0;
 -- Create index "gen_durable_aside" to table: "gen_durable"
-CREATE INDEX "gen_durable_aside" ON "gen_durable" ("queue", "fsm", "fsm_version", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 2;
+CREATE INDEX "gen_durable_aside" ON "gen_durable" ("queue", "fsm", "fsm_version", "priority", "eligible_at", "id") WHERE status = 'runnable' AND NOT paused AND pick_lane = 2;
 -- Create index "gen_durable_stray" to table: "gen_durable"
-CREATE INDEX "gen_durable_stray" ON "gen_durable" ("queue", "fsm", "fsm_version", "aside_step", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 4;
+CREATE INDEX "gen_durable_stray" ON "gen_durable" ("queue", "fsm", "fsm_version", "aside_step", "priority", "eligible_at", "id") WHERE status = 'runnable' AND NOT paused AND pick_lane = 4;
 -- Create index "gen_durable_key" to table: "gen_durable"
-CREATE INDEX "gen_durable_key" ON "gen_durable" ("partition_key", "queue", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND partition_key IS NOT NULL;
+CREATE INDEX "gen_durable_key" ON "gen_durable" ("partition_key", "queue", "priority", "eligible_at", "id") WHERE status = 'runnable' AND NOT paused AND partition_key IS NOT NULL;
 -- Create index "gen_durable_busy" to table: "gen_durable"
-CREATE UNIQUE INDEX "gen_durable_busy" ON "gen_durable" ("partition_key") WHERE status = 'executing'::durable_status AND partition_key IS NOT NULL;
+CREATE UNIQUE INDEX "gen_durable_busy" ON "gen_durable" ("partition_key") WHERE status = 'executing' AND partition_key IS NOT NULL;
 -- Create index "gen_durable_lines" to table: "gen_durable"
-CREATE INDEX "gen_durable_lines" ON "gen_durable" ("queue", "gate" text_pattern_ops, "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 3;
+CREATE INDEX "gen_durable_lines" ON "gen_durable" ("queue", "gate" text_pattern_ops, "priority", "eligible_at", "id") WHERE status = 'runnable' AND NOT paused AND pick_lane = 3;
 -- Create index "gen_durable_place" to table: "gen_durable"
 CREATE UNIQUE INDEX "gen_durable_place" ON "gen_durable" ("gate", "place") WHERE place IS NOT NULL;
 -- Create index "gen_durable_seat" to table: "gen_durable"
@@ -194,23 +194,23 @@ CREATE UNIQUE INDEX "gen_durable_run" ON "gen_durable" ("run_gate", "run_place")
 -- Create index "gen_durable_finished" to table: "gen_durable"
 CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE finished_at IS NOT NULL;
 -- Create index "gen_durable_failed" to table: "gen_durable"
-CREATE INDEX "gen_durable_failed" ON "gen_durable" ("id") INCLUDE ("fingerprint") WHERE status = 'failed'::durable_status;
+CREATE INDEX "gen_durable_failed" ON "gen_durable" ("id") INCLUDE ("fingerprint") WHERE status = 'failed';
 -- Create index "gen_durable_alike" to table: "gen_durable"
 CREATE INDEX "gen_durable_alike" ON "gen_durable" ("fingerprint", "id") INCLUDE ("finished_at") WHERE fingerprint IS NOT NULL;
--- Create index "gen_durable_retained" to table: "gen_durable"
-CREATE INDEX "gen_durable_retained" ON "gen_durable" ((timezone('UTC', finished_at) + least(CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END, 3162240000000000) * interval '00:00:00.000001')) WHERE finished_at IS NOT NULL AND CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END >= 0;
 -- Create index "gen_durable_deadline" to table: "gen_durable"
 CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE await_deadline IS NOT NULL;
 -- Create index "gen_durable_skip" to table: "gen_durable"
-CREATE INDEX "gen_durable_skip" ON "gen_durable" ("id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 5;
+CREATE INDEX "gen_durable_skip" ON "gen_durable" ("id") WHERE status = 'runnable' AND NOT paused AND pick_lane = 5;
 -- Create index "gen_durable_losers" to table: "gen_durable"
-CREATE INDEX "gen_durable_losers" ON "gen_durable" ("id") WHERE losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round) OR graphs IS NOT NULL AND finished_at IS NOT NULL;
+CREATE INDEX "gen_durable_losers" ON "gen_durable" ("id") WHERE losers IS NOT NULL AND (status <> 'awaiting_children' OR losers[1] <> round) OR graphs IS NOT NULL AND finished_at IS NOT NULL;
 -- Create index "gen_durable_node" to table: "gen_durable"
 CREATE UNIQUE INDEX "gen_durable_node" ON "gen_durable" ("parent_id", "parent_round", "node") WHERE node IS NOT NULL;
 -- Create index "gen_durable_expiry" to table: "gen_durable"
 CREATE INDEX "gen_durable_expiry" ON "gen_durable" ("deadline") WHERE deadline IS NOT NULL AND finished_at IS NULL;
 -- Create index "gen_durable_labels" to table: "gen_durable"
 CREATE INDEX "gen_durable_labels" ON "gen_durable" USING GIN ("labels" jsonb_path_ops) WHERE labels IS NOT NULL;
+-- Create index "gen_durable_retained" to table: "gen_durable"
+CREATE INDEX "gen_durable_retained" ON "gen_durable" ((timezone('UTC', finished_at) + least(CASE WHEN status = 'done' THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END, 3162240000000000) * interval '00:00:00.000001')) WHERE finished_at IS NOT NULL AND CASE WHEN status = 'done' THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END >= 0;
 -- Create "kept_signals" table
 CREATE TABLE "kept_signals" (
   "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
