@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"go/ast"
 	"go/importer"
@@ -17,11 +18,17 @@ import (
 	"time"
 
 	entsql "entgo.io/ent/dialect/sql"
+	"entgo.io/ent/entql"
+	entprivacy "entgo.io/ent/privacy"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/intercept"
+	"github.com/gendurable/gendurable/ent/privacy"
+	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/fsm"
 )
 
@@ -125,6 +132,128 @@ func TestATransactionOfEntWritesNothing(t *testing.T) {
 	var called bool
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT is_called FROM drawn`).Scan(&called))
 	require.False(t, called)
+}
+
+// A host's rule is a traversal of its client, written once for all entities with names of fields.
+func TestAPolicyHoldsForTheQueriesOfAClient(t *testing.T) {
+	t.Parallel()
+	e, _ := client(t)
+	ctx := within(t)
+	mine, err := e.Insert(ctx, echoes.New("mine").Queue("mine").Key("mine").After(time.Hour))
+	require.NoError(t, err)
+	theirs, err := e.Insert(ctx, echoes.New("theirs").Queue("theirs").After(time.Hour))
+	require.NoError(t, err)
+
+	policy := entprivacy.Policies{privacy.Policy{Query: privacy.QueryPolicy{
+		privacy.InstanceQueryRuleFunc(func(ctx context.Context, _ *ent.InstanceQuery) error {
+			if ctx.Value(operator{}) != nil {
+				return privacy.Allow
+			}
+			return privacy.Skip
+		}),
+		privacy.FilterFunc(func(_ context.Context, f privacy.Filter) error {
+			in, ok := f.(interface{ WhereQueue(p entql.StringP) })
+			if !ok {
+				return privacy.Denyf("rows without a queue")
+			}
+			in.WhereQueue(entql.StringEQ("mine"))
+			return privacy.Skip
+		}),
+	}}}
+	bounded := e.Ent()
+	bounded.Intercept(ent.TraverseFunc(policy.EvalQuery))
+	ids, err := bounded.Instance.Query().IDs(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []fsm.ID{mine}, ids)
+	_, err = bounded.Instance.Get(ctx, theirs)
+	require.True(t, ent.IsNotFound(err))
+	_, err = bounded.Worker.Query().Count(ctx)
+	require.ErrorIs(t, err, privacy.Deny)
+	ids, err = bounded.Instance.Query().Order(instance.ByID()).IDs(context.WithValue(ctx, operator{}, true))
+	require.NoError(t, err)
+	require.Equal(t, []fsm.ID{mine, theirs}, ids)
+
+	// An interceptor of package intercept is of one entity, or of all.
+	named := e.Ent()
+	var seen []string
+	named.Intercept(intercept.TraverseFunc(func(_ context.Context, q intercept.Query) error {
+		seen = append(seen, q.Type())
+		q.Limit(1)
+		return nil
+	}))
+	named.Instance.Intercept(intercept.TraverseInstance(func(_ context.Context, q *ent.InstanceQuery) error {
+		q.Where(instance.Queue("theirs"))
+		return nil
+	}))
+	ids, err = named.Instance.Query().IDs(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []fsm.ID{theirs}, ids)
+	require.Equal(t, []string{ent.TypeInstance}, seen)
+
+	// Neither the next client nor the engine knows these rules.
+	n, err := e.Ent().Instance.Query().Count(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	page, err := e.List(ctx, engine.Query{})
+	require.NoError(t, err)
+	require.Len(t, page.Instances, 2)
+}
+
+type operator struct{}
+
+// Filters by edges from ent's own template would look for the tables in the search_path.
+func TestFiltersFindTheTablesOfTheSchema(t *testing.T) {
+	t.Parallel()
+	e, pool := client(t)
+	ctx := within(t)
+	var path string
+	require.NoError(t, pool.QueryRow(ctx, `SHOW search_path`).Scan(&path))
+	require.NotContains(t, path, "gendurable")
+	parent, err := e.Insert(ctx, echoes.New("parent").After(time.Hour))
+	require.NoError(t, err)
+	child, err := e.Insert(ctx, echoes.New("child").After(time.Hour))
+	require.NoError(t, err)
+	_, err = pool.Exec(ctx, `UPDATE gendurable.gen_durable SET parent_id = $1 WHERE id = $2`, parent, child)
+	require.NoError(t, err)
+	_, err = pool.Exec(ctx, `INSERT INTO gendurable.signals (target_id, name) VALUES ($1, 'go')`, parent)
+	require.NoError(t, err)
+	_, err = pool.Exec(ctx, `INSERT INTO gendurable.history (instance, kind) VALUES ($1, 'next')`, child)
+	require.NoError(t, err)
+
+	for name, test := range map[string]struct {
+		filter func(f *ent.InstanceFilter)
+		want   fsm.ID
+	}{
+		"with an inbox":      {func(f *ent.InstanceFilter) { f.WhereHasSignals() }, parent},
+		"with a signal":      {func(f *ent.InstanceFilter) { f.WhereHasSignalsWith(signal.Name("go")) }, parent},
+		"with a child":       {func(f *ent.InstanceFilter) { f.WhereHasChildren() }, parent},
+		"with a parent":      {func(f *ent.InstanceFilter) { f.WhereHasParentWith(instance.ID(parent)) }, child},
+		"by a field's name":  {func(f *ent.InstanceFilter) { f.Where(entql.FieldEQ(instance.FieldID, int64(child))) }, child},
+		"by its typed field": {func(f *ent.InstanceFilter) { f.WhereID(entql.Int64EQ(int64(child))) }, child},
+		"by a field that is": {func(f *ent.InstanceFilter) {
+			f.Where(entql.FieldNotNil(instance.FieldParentID))
+		}, child},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := e.Ent().Instance.Query()
+			test.filter(q.Filter())
+			ids, err := q.IDs(ctx)
+			require.NoError(t, err)
+			require.Equal(t, []fsm.ID{test.want}, ids)
+		})
+	}
+	rows := e.Ent().Transition.Query()
+	rows.Filter().WhereKind(entql.StringEQ("next"))
+	n, err := rows.Count(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+
+	for _, p := range []entql.P{entql.FieldEQ("gone", 1), entql.HasEdge("signals")} {
+		q := e.Ent().Transition.Query()
+		q.Filter().Where(p)
+		_, err = q.Count(ctx)
+		require.ErrorContains(t, err, "was not found for node")
+	}
 }
 
 // complaints are the type checker's about a function of these statements.

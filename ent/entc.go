@@ -28,11 +28,15 @@ func main() {
 	storage := *sql
 	storage.SchemaMode &^= gen.Migrate
 	err = entc.Generate("../schema", &gen.Config{
-		Target:   ".",
-		Package:  "github.com/gendurable/gendurable/ent",
-		Storage:  &storage,
-		Features: []gen.Feature{gen.FeatureSchemaConfig}, // tables qualified with the engine's schema
-		Hooks:    []gen.Hook{inTwoPasses},
+		Target:  ".",
+		Package: "github.com/gendurable/gendurable/ent",
+		Storage: &storage,
+		Features: []gen.Feature{
+			gen.FeatureSchemaConfig, // tables qualified with the engine's schema
+			gen.FeatureIntercept, gen.FeaturePrivacy, gen.FeatureEntQL,
+		},
+		Templates: []*gen.Template{gen.MustParse(gen.NewTemplate("entql").ParseFiles("entql.tmpl"))},
+		Hooks:     []gen.Hook{inTwoPasses},
 	})
 	if err != nil {
 		log.Fatalf("generate package ent: %v", err)

@@ -7,9 +7,9 @@
 //		Limit(50).
 //		All(ctx)
 //
-// Everything but generate.go, entc.go, schemas.go and instance/json.go, which has predicates on
-// documents, is generated from package schema by go generate, and never edited by hand. The client
-// has no writes: they would bypass the fences.
+// Everything but generate.go, entc.go, entql.tmpl, schemas.go and instance/json.go, which has
+// predicates on documents, is generated from package schema by go generate, and never edited by
+// hand. The client has no writes: they would bypass the fences.
 package ent
 
 //go:generate go run entc.go
