@@ -10,10 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"entgo.io/ent/dialect"
 	entsql "entgo.io/ent/dialect/sql"
 
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/nodeedge"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/send"
@@ -503,9 +505,10 @@ func (w *why) nodes() {
 		c.Count += left - 1
 	}
 	left := w.find(whyList, byID(), instance.FinishedAtIsNil(), func(s *entsql.Selector) {
-		s.Where(entsql.P(func(b *entsql.Builder) {
-			b.WriteString(s.C(instance.FieldID) + " IN (SELECT e.from_id FROM " + query.Quoted(w.schema) + ".edges e WHERE e.to_id = ").Arg(w.row.ID).WriteString(")")
-		}))
+		edges := entsql.Dialect(dialect.Postgres).Table(nodeedge.Table).Schema(query.Quoted(w.schema))
+		from := entsql.Dialect(dialect.Postgres).Select(edges.C(nodeedge.FieldFromID)).From(edges)
+		nodeedge.ToID(w.row.ID)(from)
+		s.Where(entsql.In(s.C(instance.FieldID), from))
 	})
 	w.say(func() (Cause, bool) {
 		c.IDs = foundIDs(*left)

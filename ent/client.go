@@ -17,9 +17,7 @@ import (
 	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/keptsignal"
-	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
-	"github.com/gendurable/gendurable/ent/recordedmachine"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/ent/window"
@@ -43,14 +41,10 @@ type Client struct {
 	Instance *InstanceClient
 	// KeptSignal is the client for interacting with the KeptSignal builders.
 	KeptSignal *KeptSignalClient
-	// LostClaim is the client for interacting with the LostClaim builders.
-	LostClaim *LostClaimClient
 	// NodeEdge is the client for interacting with the NodeEdge builders.
 	NodeEdge *NodeEdgeClient
 	// PausedQueue is the client for interacting with the PausedQueue builders.
 	PausedQueue *PausedQueueClient
-	// RecordedMachine is the client for interacting with the RecordedMachine builders.
-	RecordedMachine *RecordedMachineClient
 	// Schedule is the client for interacting with the Schedule builders.
 	Schedule *ScheduleClient
 	// Signal is the client for interacting with the Signal builders.
@@ -76,10 +70,8 @@ func (c *Client) init() {
 	c.GateKey = NewGateKeyClient(c.config)
 	c.Instance = NewInstanceClient(c.config)
 	c.KeptSignal = NewKeptSignalClient(c.config)
-	c.LostClaim = NewLostClaimClient(c.config)
 	c.NodeEdge = NewNodeEdgeClient(c.config)
 	c.PausedQueue = NewPausedQueueClient(c.config)
-	c.RecordedMachine = NewRecordedMachineClient(c.config)
 	c.Schedule = NewScheduleClient(c.config)
 	c.Signal = NewSignalClient(c.config)
 	c.Transition = NewTransitionClient(c.config)
@@ -177,22 +169,20 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 	cfg := c.config
 	cfg.driver = tx
 	return &Tx{
-		ctx:             ctx,
-		config:          cfg,
-		Definition:      NewDefinitionClient(cfg),
-		Gate:            NewGateClient(cfg),
-		GateKey:         NewGateKeyClient(cfg),
-		Instance:        NewInstanceClient(cfg),
-		KeptSignal:      NewKeptSignalClient(cfg),
-		LostClaim:       NewLostClaimClient(cfg),
-		NodeEdge:        NewNodeEdgeClient(cfg),
-		PausedQueue:     NewPausedQueueClient(cfg),
-		RecordedMachine: NewRecordedMachineClient(cfg),
-		Schedule:        NewScheduleClient(cfg),
-		Signal:          NewSignalClient(cfg),
-		Transition:      NewTransitionClient(cfg),
-		Window:          NewWindowClient(cfg),
-		Worker:          NewWorkerClient(cfg),
+		ctx:         ctx,
+		config:      cfg,
+		Definition:  NewDefinitionClient(cfg),
+		Gate:        NewGateClient(cfg),
+		GateKey:     NewGateKeyClient(cfg),
+		Instance:    NewInstanceClient(cfg),
+		KeptSignal:  NewKeptSignalClient(cfg),
+		NodeEdge:    NewNodeEdgeClient(cfg),
+		PausedQueue: NewPausedQueueClient(cfg),
+		Schedule:    NewScheduleClient(cfg),
+		Signal:      NewSignalClient(cfg),
+		Transition:  NewTransitionClient(cfg),
+		Window:      NewWindowClient(cfg),
+		Worker:      NewWorkerClient(cfg),
 	}, nil
 }
 
@@ -210,22 +200,20 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 	cfg := c.config
 	cfg.driver = &txDriver{tx: tx, drv: c.driver}
 	return &Tx{
-		ctx:             ctx,
-		config:          cfg,
-		Definition:      NewDefinitionClient(cfg),
-		Gate:            NewGateClient(cfg),
-		GateKey:         NewGateKeyClient(cfg),
-		Instance:        NewInstanceClient(cfg),
-		KeptSignal:      NewKeptSignalClient(cfg),
-		LostClaim:       NewLostClaimClient(cfg),
-		NodeEdge:        NewNodeEdgeClient(cfg),
-		PausedQueue:     NewPausedQueueClient(cfg),
-		RecordedMachine: NewRecordedMachineClient(cfg),
-		Schedule:        NewScheduleClient(cfg),
-		Signal:          NewSignalClient(cfg),
-		Transition:      NewTransitionClient(cfg),
-		Window:          NewWindowClient(cfg),
-		Worker:          NewWorkerClient(cfg),
+		ctx:         ctx,
+		config:      cfg,
+		Definition:  NewDefinitionClient(cfg),
+		Gate:        NewGateClient(cfg),
+		GateKey:     NewGateKeyClient(cfg),
+		Instance:    NewInstanceClient(cfg),
+		KeptSignal:  NewKeptSignalClient(cfg),
+		NodeEdge:    NewNodeEdgeClient(cfg),
+		PausedQueue: NewPausedQueueClient(cfg),
+		Schedule:    NewScheduleClient(cfg),
+		Signal:      NewSignalClient(cfg),
+		Transition:  NewTransitionClient(cfg),
+		Window:      NewWindowClient(cfg),
+		Worker:      NewWorkerClient(cfg),
 	}, nil
 }
 
@@ -263,9 +251,8 @@ func (c *Client) Use(hooks ...Hook) {
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
-		c.Definition, c.Gate, c.GateKey, c.Instance, c.KeptSignal, c.LostClaim,
-		c.NodeEdge, c.PausedQueue, c.RecordedMachine, c.Schedule, c.Signal,
-		c.Transition, c.Window, c.Worker,
+		c.Definition, c.Gate, c.GateKey, c.Instance, c.KeptSignal, c.NodeEdge,
+		c.PausedQueue, c.Schedule, c.Signal, c.Transition, c.Window, c.Worker,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -556,50 +543,6 @@ func (c *KeptSignalClient) Interceptors() []Interceptor {
 	return c.inters.KeptSignal
 }
 
-// LostClaimClient is a client for the LostClaim schema.
-type LostClaimClient struct {
-	config
-}
-
-// NewLostClaimClient returns a client for the LostClaim from the given config.
-func NewLostClaimClient(c config) *LostClaimClient {
-	return &LostClaimClient{config: c}
-}
-
-// Intercept adds a list of query interceptors to the interceptors stack.
-// A call to `Intercept(f, g, h)` equals to `lostclaim.Intercept(f(g(h())))`.
-func (c *LostClaimClient) Intercept(interceptors ...Interceptor) {
-	c.inters.LostClaim = append(c.inters.LostClaim, interceptors...)
-}
-
-// Query returns a query builder for LostClaim.
-func (c *LostClaimClient) Query() *LostClaimQuery {
-	return &LostClaimQuery{
-		config: c.config,
-		ctx:    &QueryContext{Type: TypeLostClaim},
-		inters: c.Interceptors(),
-	}
-}
-
-// Get returns a LostClaim entity by its id.
-func (c *LostClaimClient) Get(ctx context.Context, id uuid.UUID) (*LostClaim, error) {
-	return c.Query().Where(lostclaim.ID(id)).Only(ctx)
-}
-
-// GetX is like Get, but panics if an error occurs.
-func (c *LostClaimClient) GetX(ctx context.Context, id uuid.UUID) *LostClaim {
-	obj, err := c.Get(ctx, id)
-	if err != nil {
-		panic(err)
-	}
-	return obj
-}
-
-// Interceptors returns the client interceptors.
-func (c *LostClaimClient) Interceptors() []Interceptor {
-	return c.inters.LostClaim
-}
-
 // NodeEdgeClient is a client for the NodeEdge schema.
 type NodeEdgeClient struct {
 	config
@@ -672,50 +615,6 @@ func (c *PausedQueueClient) GetX(ctx context.Context, id string) *PausedQueue {
 // Interceptors returns the client interceptors.
 func (c *PausedQueueClient) Interceptors() []Interceptor {
 	return c.inters.PausedQueue
-}
-
-// RecordedMachineClient is a client for the RecordedMachine schema.
-type RecordedMachineClient struct {
-	config
-}
-
-// NewRecordedMachineClient returns a client for the RecordedMachine from the given config.
-func NewRecordedMachineClient(c config) *RecordedMachineClient {
-	return &RecordedMachineClient{config: c}
-}
-
-// Intercept adds a list of query interceptors to the interceptors stack.
-// A call to `Intercept(f, g, h)` equals to `recordedmachine.Intercept(f(g(h())))`.
-func (c *RecordedMachineClient) Intercept(interceptors ...Interceptor) {
-	c.inters.RecordedMachine = append(c.inters.RecordedMachine, interceptors...)
-}
-
-// Query returns a query builder for RecordedMachine.
-func (c *RecordedMachineClient) Query() *RecordedMachineQuery {
-	return &RecordedMachineQuery{
-		config: c.config,
-		ctx:    &QueryContext{Type: TypeRecordedMachine},
-		inters: c.Interceptors(),
-	}
-}
-
-// Get returns a RecordedMachine entity by its id.
-func (c *RecordedMachineClient) Get(ctx context.Context, id string) (*RecordedMachine, error) {
-	return c.Query().Where(recordedmachine.ID(id)).Only(ctx)
-}
-
-// GetX is like Get, but panics if an error occurs.
-func (c *RecordedMachineClient) GetX(ctx context.Context, id string) *RecordedMachine {
-	obj, err := c.Get(ctx, id)
-	if err != nil {
-		panic(err)
-	}
-	return obj
-}
-
-// Interceptors returns the client interceptors.
-func (c *RecordedMachineClient) Interceptors() []Interceptor {
-	return c.inters.RecordedMachine
 }
 
 // ScheduleClient is a client for the Schedule schema.
@@ -948,9 +847,8 @@ type (
 	hooks struct {
 	}
 	inters struct {
-		Definition, Gate, GateKey, Instance, KeptSignal, LostClaim, NodeEdge,
-		PausedQueue, RecordedMachine, Schedule, Signal, Transition, Window,
-		Worker []ent.Interceptor
+		Definition, Gate, GateKey, Instance, KeptSignal, NodeEdge, PausedQueue,
+		Schedule, Signal, Transition, Window, Worker []ent.Interceptor
 	}
 )
 

@@ -17,10 +17,8 @@ import (
 	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/keptsignal"
-	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/nodeedge"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
-	"github.com/gendurable/gendurable/ent/recordedmachine"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/ent/transition"
@@ -86,20 +84,18 @@ var (
 func checkColumn(t, c string) error {
 	initCheck.Do(func() {
 		columnCheck = sql.NewColumnCheck(map[string]func(string) bool{
-			definition.Table:      definition.ValidColumn,
-			gate.Table:            gate.ValidColumn,
-			gatekey.Table:         gatekey.ValidColumn,
-			instance.Table:        instance.ValidColumn,
-			keptsignal.Table:      keptsignal.ValidColumn,
-			lostclaim.Table:       lostclaim.ValidColumn,
-			nodeedge.Table:        nodeedge.ValidColumn,
-			pausedqueue.Table:     pausedqueue.ValidColumn,
-			recordedmachine.Table: recordedmachine.ValidColumn,
-			schedule.Table:        schedule.ValidColumn,
-			signal.Table:          signal.ValidColumn,
-			transition.Table:      transition.ValidColumn,
-			window.Table:          window.ValidColumn,
-			worker.Table:          worker.ValidColumn,
+			definition.Table:  definition.ValidColumn,
+			gate.Table:        gate.ValidColumn,
+			gatekey.Table:     gatekey.ValidColumn,
+			instance.Table:    instance.ValidColumn,
+			keptsignal.Table:  keptsignal.ValidColumn,
+			nodeedge.Table:    nodeedge.ValidColumn,
+			pausedqueue.Table: pausedqueue.ValidColumn,
+			schedule.Table:    schedule.ValidColumn,
+			signal.Table:      signal.ValidColumn,
+			transition.Table:  transition.ValidColumn,
+			window.Table:      window.ValidColumn,
+			worker.Table:      worker.ValidColumn,
 		})
 	})
 	return columnCheck(t, c)

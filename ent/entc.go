@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"entgo.io/ent/entc"
@@ -49,12 +51,12 @@ func main() {
 //   - to package ent/migrate, which internal/ddl reads, each schema is a table, also one without an
 //     id;
 //   - to the client each schema is a view, so that a write through it does not compile. It also has
-//     the edges without a foreign key.
+//     the edges without a foreign key, and leaves out schemas that are TableOnly.
 //
 // Schemas cannot all be declared as views: ent would then load them without their ids and edges.
 func inTwoPasses(next gen.Generator) gen.Generator {
 	return gen.GenerateFunc(func(tables *gen.Graph) error {
-		schemas, err := withReferences(tables.Schemas)
+		schemas, err := ofClient(tables.Schemas)
 		if err != nil {
 			return err
 		}
@@ -69,6 +71,9 @@ func inTwoPasses(next gen.Generator) gen.Generator {
 		if err := next.Generate(tables); err != nil {
 			return err
 		}
+		for _, n := range tables.Nodes { // this pass made an empty folder for each, also for those that the client leaves out
+			_ = os.Remove(filepath.Join(tables.Target, n.PackageDir()))
+		}
 
 		mark(client, true)
 		gen.Templates, gen.GraphTemplates = ofTypes, slices.DeleteFunc(ofGraph, idle)
@@ -82,13 +87,17 @@ func mark(g *gen.Graph, views bool) {
 	}
 }
 
-// withReferences returns copies of the schemas, with the edges that they declare by references.
-func withReferences(schemas []*load.Schema) ([]*load.Schema, error) {
-	copies, named := make([]*load.Schema, len(schemas)), map[string]*load.Schema{}
-	for i, s := range schemas {
+// ofClient returns copies of the client's schemas, with the edges that they declare by references.
+func ofClient(schemas []*load.Schema) ([]*load.Schema, error) {
+	var copies []*load.Schema
+	named := map[string]*load.Schema{}
+	for _, s := range schemas {
+		if _, found := s.Annotations[schema.TableOnly{}.Name()]; found {
+			continue
+		}
 		c := *s
 		c.Edges = slices.Clone(s.Edges)
-		copies[i], named[s.Name] = &c, &c
+		copies, named[s.Name] = append(copies, &c), &c
 	}
 	for _, s := range copies {
 		annotation, found := s.Annotations[schema.Reference{}.Name()]

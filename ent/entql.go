@@ -10,11 +10,9 @@ import (
 	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/keptsignal"
-	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/nodeedge"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/predicate"
-	"github.com/gendurable/gendurable/ent/recordedmachine"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/ent/transition"
@@ -186,20 +184,6 @@ func schemaGraph() *sqlgraph.Schema {
 			},
 			{
 				NodeSpec: sqlgraph.NodeSpec{
-					Table:   lostclaim.Table,
-					Columns: lostclaim.Columns,
-					ID:      &sqlgraph.FieldSpec{Type: field.TypeUUID, Column: lostclaim.FieldID},
-				},
-				Type: "LostClaim",
-				Fields: map[string]*sqlgraph.FieldSpec{
-					lostclaim.FieldPartitionKey: {Type: field.TypeString, Column: lostclaim.FieldPartitionKey},
-					lostclaim.FieldWorker:       {Type: field.TypeString, Column: lostclaim.FieldWorker},
-					lostclaim.FieldClaimToken:   {Type: field.TypeInt64, Column: lostclaim.FieldClaimToken},
-					lostclaim.FieldLostAt:       {Type: field.TypeTime, Column: lostclaim.FieldLostAt},
-				},
-			},
-			{
-				NodeSpec: sqlgraph.NodeSpec{
 					Table:   nodeedge.Table,
 					Columns: nodeedge.Columns,
 					ID:      &sqlgraph.FieldSpec{},
@@ -220,17 +204,6 @@ func schemaGraph() *sqlgraph.Schema {
 				Type: "PausedQueue",
 				Fields: map[string]*sqlgraph.FieldSpec{
 					pausedqueue.FieldPausedAt: {Type: field.TypeTime, Column: pausedqueue.FieldPausedAt},
-				},
-			},
-			{
-				NodeSpec: sqlgraph.NodeSpec{
-					Table:   recordedmachine.Table,
-					Columns: recordedmachine.Columns,
-					ID:      &sqlgraph.FieldSpec{Type: field.TypeString, Column: recordedmachine.FieldID},
-				},
-				Type: "RecordedMachine",
-				Fields: map[string]*sqlgraph.FieldSpec{
-					recordedmachine.FieldSince: {Type: field.TypeTime, Column: recordedmachine.FieldSince},
 				},
 			},
 			{
@@ -981,50 +954,6 @@ func (f *KeptSignalFilter) WhereID(p entql.Int64P) {
 }
 
 // Filter returns a filter of the query, for rules that hold for queries of any schema.
-func (_q *LostClaimQuery) Filter() *LostClaimFilter {
-	return &LostClaimFilter{query: _q}
-}
-
-// LostClaimFilter adds predicates to LostClaimQuery by names of fields.
-type LostClaimFilter struct {
-	query *LostClaimQuery
-}
-
-// Where applies the entql predicate to the query.
-func (f *LostClaimFilter) Where(p entql.P) {
-	f.query.Where(func(s *sql.Selector) {
-		if err := schemaGraph().EvalP("LostClaim", p, s); err != nil {
-			s.AddError(err)
-		}
-	})
-}
-
-// WherePartitionKey applies the entql string predicate to the field partition_key.
-func (f *LostClaimFilter) WherePartitionKey(p entql.StringP) {
-	f.Where(p.Field(lostclaim.FieldPartitionKey))
-}
-
-// WhereWorker applies the entql string predicate to the field worker.
-func (f *LostClaimFilter) WhereWorker(p entql.StringP) {
-	f.Where(p.Field(lostclaim.FieldWorker))
-}
-
-// WhereClaimToken applies the entql int64 predicate to the field claim_token.
-func (f *LostClaimFilter) WhereClaimToken(p entql.Int64P) {
-	f.Where(p.Field(lostclaim.FieldClaimToken))
-}
-
-// WhereLostAt applies the entql time.Time predicate to the field lost_at.
-func (f *LostClaimFilter) WhereLostAt(p entql.TimeP) {
-	f.Where(p.Field(lostclaim.FieldLostAt))
-}
-
-// WhereID applies the entql [16]byte predicate to the field id.
-func (f *LostClaimFilter) WhereID(p entql.ValueP) {
-	f.Where(p.Field(lostclaim.FieldID))
-}
-
-// Filter returns a filter of the query, for rules that hold for queries of any schema.
 func (_q *NodeEdgeQuery) Filter() *NodeEdgeFilter {
 	return &NodeEdgeFilter{query: _q}
 }
@@ -1085,35 +1014,6 @@ func (f *PausedQueueFilter) WherePausedAt(p entql.TimeP) {
 // WhereID applies the entql string predicate to the field id.
 func (f *PausedQueueFilter) WhereID(p entql.StringP) {
 	f.Where(p.Field(pausedqueue.FieldID))
-}
-
-// Filter returns a filter of the query, for rules that hold for queries of any schema.
-func (_q *RecordedMachineQuery) Filter() *RecordedMachineFilter {
-	return &RecordedMachineFilter{query: _q}
-}
-
-// RecordedMachineFilter adds predicates to RecordedMachineQuery by names of fields.
-type RecordedMachineFilter struct {
-	query *RecordedMachineQuery
-}
-
-// Where applies the entql predicate to the query.
-func (f *RecordedMachineFilter) Where(p entql.P) {
-	f.query.Where(func(s *sql.Selector) {
-		if err := schemaGraph().EvalP("RecordedMachine", p, s); err != nil {
-			s.AddError(err)
-		}
-	})
-}
-
-// WhereSince applies the entql time.Time predicate to the field since.
-func (f *RecordedMachineFilter) WhereSince(p entql.TimeP) {
-	f.Where(p.Field(recordedmachine.FieldSince))
-}
-
-// WhereID applies the entql string predicate to the field id.
-func (f *RecordedMachineFilter) WhereID(p entql.StringP) {
-	f.Where(p.Field(recordedmachine.FieldID))
 }
 
 // Filter returns a filter of the query, for rules that hold for queries of any schema.

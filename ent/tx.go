@@ -22,14 +22,10 @@ type Tx struct {
 	Instance *InstanceClient
 	// KeptSignal is the client for interacting with the KeptSignal builders.
 	KeptSignal *KeptSignalClient
-	// LostClaim is the client for interacting with the LostClaim builders.
-	LostClaim *LostClaimClient
 	// NodeEdge is the client for interacting with the NodeEdge builders.
 	NodeEdge *NodeEdgeClient
 	// PausedQueue is the client for interacting with the PausedQueue builders.
 	PausedQueue *PausedQueueClient
-	// RecordedMachine is the client for interacting with the RecordedMachine builders.
-	RecordedMachine *RecordedMachineClient
 	// Schedule is the client for interacting with the Schedule builders.
 	Schedule *ScheduleClient
 	// Signal is the client for interacting with the Signal builders.
@@ -176,10 +172,8 @@ func (tx *Tx) init() {
 	tx.GateKey = NewGateKeyClient(tx.config)
 	tx.Instance = NewInstanceClient(tx.config)
 	tx.KeptSignal = NewKeptSignalClient(tx.config)
-	tx.LostClaim = NewLostClaimClient(tx.config)
 	tx.NodeEdge = NewNodeEdgeClient(tx.config)
 	tx.PausedQueue = NewPausedQueueClient(tx.config)
-	tx.RecordedMachine = NewRecordedMachineClient(tx.config)
 	tx.Schedule = NewScheduleClient(tx.config)
 	tx.Signal = NewSignalClient(tx.config)
 	tx.Transition = NewTransitionClient(tx.config)

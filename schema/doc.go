@@ -8,7 +8,7 @@
 // package internal/ddl derives the DDL that the migrations must add up to (make drift compares the
 // two). Some parts of the tables ent cannot declare. Their SQL stands in annotations, which
 // internal/ddl applies: [TableSQL], [ColumnSQL] and [IndexSQL]. A [Reference] declares a pair of
-// edges without a foreign key.
+// edges without a foreign key. The client has no entity of a schema that is [TableOnly].
 //
 // Tools of ent load the schemas without these annotations. Atlas, for instance, needs an empty
 // database beside them:

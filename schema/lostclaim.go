@@ -18,6 +18,7 @@ type LostClaim struct{ ent.Schema }
 func (LostClaim) Annotations() []entschema.Annotation {
 	return []entschema.Annotation{
 		entsql.Annotation{Table: "lost_claims"},
+		TableOnly{},
 		entsql.Checks(map[string]string{"lost_claims_finite_check": `isfinite(lost_at)`}),
 	}
 }

@@ -16,6 +16,7 @@ type RecordedMachine struct{ ent.Schema }
 func (RecordedMachine) Annotations() []entschema.Annotation {
 	return []entschema.Annotation{
 		entsql.Annotation{Table: "recorded_machines"},
+		TableOnly{},
 		entsql.Checks(map[string]string{"recorded_machines_names_check": `octet_length(machine) BETWEEN 1 AND 512`}),
 	}
 }

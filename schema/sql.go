@@ -59,6 +59,13 @@ type IndexSQL struct {
 // Name returns the name by which ent keeps the annotation.
 func (IndexSQL) Name() string { return "IndexSQL" }
 
+// TableOnly annotates a schema that the client of package ent leaves out, since only statements of
+// the engine read the table.
+type TableOnly struct{}
+
+// Name returns the name by which ent keeps the annotation.
+func (TableOnly) Name() string { return "TableOnly" }
+
 // Reference annotates a schema with a pair of edges that have no foreign key. If Edges returned
 // them, every tool that loads the schemas would declare one. The generator of package ent makes the
 // client's edges from it.

@@ -4,8 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
+	"entgo.io/ent/dialect/sql"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/ent/keptsignal"
 )
 
 // keptSQL looks at kept signals, those that expire first, as far as $2. It returns how many these
@@ -58,11 +63,26 @@ func (p *patient) keptSignals(ctx context.Context) (finding, error) {
 
 // kept describes the signals that are kept for a key that no instance has; "" if there are none.
 func (d *database) kept(ctx context.Context, key string) string {
-	var text *string
-	if err := d.pool.QueryRow(ctx, within(d.schema, `SELECT count(*) || ' signals are kept for the key (' || string_agg(DISTINCT name, ', ')
-		|| '), the first until ' || to_char(min(expires_at) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
-		FROM {s}.kept_signals WHERE key = $1 AND expires_at > clock_timestamp() HAVING count(*) > 0`), key).Scan(&text); err != nil || text == nil {
+	var found []struct {
+		Name  string
+		Count int
+		Until time.Time
+	}
+	err := d.all.Ent().KeptSignal.Query().
+		Where(keptsignal.Key(key), func(s *sql.Selector) { s.Where(sql.ExprP(s.C(keptsignal.FieldExpiresAt) + " > clock_timestamp()")) }).
+		Order(keptsignal.ByName()).
+		GroupBy(keptsignal.FieldName).
+		Aggregate(ent.Count(), ent.As(ent.Min(keptsignal.FieldExpiresAt), "until")).
+		Scan(ctx, &found)
+	if err != nil || len(found) == 0 {
 		return "" // it is only an advice
 	}
-	return *text
+	count, names, until := 0, make([]string, len(found)), found[0].Until
+	for i, of := range found {
+		count, names[i] = count+of.Count, of.Name
+		if of.Until.Before(until) {
+			until = of.Until
+		}
+	}
+	return fmt.Sprintf("%d signals are kept for the key (%s), the first until %s UTC", count, strings.Join(names, ", "), until.UTC().Format(time.DateTime))
 }

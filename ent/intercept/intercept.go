@@ -13,11 +13,9 @@ import (
 	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/keptsignal"
-	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/nodeedge"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/predicate"
-	"github.com/gendurable/gendurable/ent/recordedmachine"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/ent/transition"
@@ -216,33 +214,6 @@ func (f TraverseKeptSignal) Traverse(ctx context.Context, q ent.Query) error {
 	return fmt.Errorf("unexpected query type %T. expect *ent.KeptSignalQuery", q)
 }
 
-// The LostClaimFunc type is an adapter to allow the use of ordinary function as a Querier.
-type LostClaimFunc func(context.Context, *ent.LostClaimQuery) (ent.Value, error)
-
-// Query calls f(ctx, q).
-func (f LostClaimFunc) Query(ctx context.Context, q ent.Query) (ent.Value, error) {
-	if q, ok := q.(*ent.LostClaimQuery); ok {
-		return f(ctx, q)
-	}
-	return nil, fmt.Errorf("unexpected query type %T. expect *ent.LostClaimQuery", q)
-}
-
-// The TraverseLostClaim type is an adapter to allow the use of ordinary function as Traverser.
-type TraverseLostClaim func(context.Context, *ent.LostClaimQuery) error
-
-// Intercept is a dummy implementation of Intercept that returns the next Querier in the pipeline.
-func (f TraverseLostClaim) Intercept(next ent.Querier) ent.Querier {
-	return next
-}
-
-// Traverse calls f(ctx, q).
-func (f TraverseLostClaim) Traverse(ctx context.Context, q ent.Query) error {
-	if q, ok := q.(*ent.LostClaimQuery); ok {
-		return f(ctx, q)
-	}
-	return fmt.Errorf("unexpected query type %T. expect *ent.LostClaimQuery", q)
-}
-
 // The NodeEdgeFunc type is an adapter to allow the use of ordinary function as a Querier.
 type NodeEdgeFunc func(context.Context, *ent.NodeEdgeQuery) (ent.Value, error)
 
@@ -295,33 +266,6 @@ func (f TraversePausedQueue) Traverse(ctx context.Context, q ent.Query) error {
 		return f(ctx, q)
 	}
 	return fmt.Errorf("unexpected query type %T. expect *ent.PausedQueueQuery", q)
-}
-
-// The RecordedMachineFunc type is an adapter to allow the use of ordinary function as a Querier.
-type RecordedMachineFunc func(context.Context, *ent.RecordedMachineQuery) (ent.Value, error)
-
-// Query calls f(ctx, q).
-func (f RecordedMachineFunc) Query(ctx context.Context, q ent.Query) (ent.Value, error) {
-	if q, ok := q.(*ent.RecordedMachineQuery); ok {
-		return f(ctx, q)
-	}
-	return nil, fmt.Errorf("unexpected query type %T. expect *ent.RecordedMachineQuery", q)
-}
-
-// The TraverseRecordedMachine type is an adapter to allow the use of ordinary function as Traverser.
-type TraverseRecordedMachine func(context.Context, *ent.RecordedMachineQuery) error
-
-// Intercept is a dummy implementation of Intercept that returns the next Querier in the pipeline.
-func (f TraverseRecordedMachine) Intercept(next ent.Querier) ent.Querier {
-	return next
-}
-
-// Traverse calls f(ctx, q).
-func (f TraverseRecordedMachine) Traverse(ctx context.Context, q ent.Query) error {
-	if q, ok := q.(*ent.RecordedMachineQuery); ok {
-		return f(ctx, q)
-	}
-	return fmt.Errorf("unexpected query type %T. expect *ent.RecordedMachineQuery", q)
 }
 
 // The ScheduleFunc type is an adapter to allow the use of ordinary function as a Querier.
@@ -472,14 +416,10 @@ func NewQuery(q ent.Query) (Query, error) {
 		return &query[*ent.InstanceQuery, predicate.Instance, instance.OrderOption]{typ: ent.TypeInstance, tq: q}, nil
 	case *ent.KeptSignalQuery:
 		return &query[*ent.KeptSignalQuery, predicate.KeptSignal, keptsignal.OrderOption]{typ: ent.TypeKeptSignal, tq: q}, nil
-	case *ent.LostClaimQuery:
-		return &query[*ent.LostClaimQuery, predicate.LostClaim, lostclaim.OrderOption]{typ: ent.TypeLostClaim, tq: q}, nil
 	case *ent.NodeEdgeQuery:
 		return &query[*ent.NodeEdgeQuery, predicate.NodeEdge, nodeedge.OrderOption]{typ: ent.TypeNodeEdge, tq: q}, nil
 	case *ent.PausedQueueQuery:
 		return &query[*ent.PausedQueueQuery, predicate.PausedQueue, pausedqueue.OrderOption]{typ: ent.TypePausedQueue, tq: q}, nil
-	case *ent.RecordedMachineQuery:
-		return &query[*ent.RecordedMachineQuery, predicate.RecordedMachine, recordedmachine.OrderOption]{typ: ent.TypeRecordedMachine, tq: q}, nil
 	case *ent.ScheduleQuery:
 		return &query[*ent.ScheduleQuery, predicate.Schedule, schedule.OrderOption]{typ: ent.TypeSchedule, tq: q}, nil
 	case *ent.SignalQuery:

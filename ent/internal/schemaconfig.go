@@ -7,20 +7,18 @@ import "context"
 // SchemaConfig represents alternative schema names for all tables
 // that can be passed at runtime.
 type SchemaConfig struct {
-	Definition      string // Definition table.
-	Gate            string // Gate table.
-	GateKey         string // GateKey table.
-	Instance        string // Instance table.
-	KeptSignal      string // KeptSignal table.
-	LostClaim       string // LostClaim table.
-	NodeEdge        string // NodeEdge table.
-	PausedQueue     string // PausedQueue table.
-	RecordedMachine string // RecordedMachine table.
-	Schedule        string // Schedule table.
-	Signal          string // Signal table.
-	Transition      string // Transition table.
-	Window          string // Window table.
-	Worker          string // Worker table.
+	Definition  string // Definition table.
+	Gate        string // Gate table.
+	GateKey     string // GateKey table.
+	Instance    string // Instance table.
+	KeptSignal  string // KeptSignal table.
+	NodeEdge    string // NodeEdge table.
+	PausedQueue string // PausedQueue table.
+	Schedule    string // Schedule table.
+	Signal      string // Signal table.
+	Transition  string // Transition table.
+	Window      string // Window table.
+	Worker      string // Worker table.
 }
 
 type schemaCtxKey struct{}

@@ -21,17 +21,11 @@ type Instance func(*sql.Selector)
 // KeptSignal is the predicate function for keptsignal builders.
 type KeptSignal func(*sql.Selector)
 
-// LostClaim is the predicate function for lostclaim builders.
-type LostClaim func(*sql.Selector)
-
 // NodeEdge is the predicate function for nodeedge builders.
 type NodeEdge func(*sql.Selector)
 
 // PausedQueue is the predicate function for pausedqueue builders.
 type PausedQueue func(*sql.Selector)
-
-// RecordedMachine is the predicate function for recordedmachine builders.
-type RecordedMachine func(*sql.Selector)
 
 // Schedule is the predicate function for schedule builders.
 type Schedule func(*sql.Selector)

@@ -171,18 +171,6 @@ func (f KeptSignalQueryRuleFunc) EvalQuery(ctx context.Context, q ent.Query) err
 	return Denyf("ent/privacy: unexpected query type %T, expect *ent.KeptSignalQuery", q)
 }
 
-// The LostClaimQueryRuleFunc type is an adapter to allow the use of ordinary
-// functions as a query rule.
-type LostClaimQueryRuleFunc func(context.Context, *ent.LostClaimQuery) error
-
-// EvalQuery return f(ctx, q).
-func (f LostClaimQueryRuleFunc) EvalQuery(ctx context.Context, q ent.Query) error {
-	if q, ok := q.(*ent.LostClaimQuery); ok {
-		return f(ctx, q)
-	}
-	return Denyf("ent/privacy: unexpected query type %T, expect *ent.LostClaimQuery", q)
-}
-
 // The NodeEdgeQueryRuleFunc type is an adapter to allow the use of ordinary
 // functions as a query rule.
 type NodeEdgeQueryRuleFunc func(context.Context, *ent.NodeEdgeQuery) error
@@ -205,18 +193,6 @@ func (f PausedQueueQueryRuleFunc) EvalQuery(ctx context.Context, q ent.Query) er
 		return f(ctx, q)
 	}
 	return Denyf("ent/privacy: unexpected query type %T, expect *ent.PausedQueueQuery", q)
-}
-
-// The RecordedMachineQueryRuleFunc type is an adapter to allow the use of ordinary
-// functions as a query rule.
-type RecordedMachineQueryRuleFunc func(context.Context, *ent.RecordedMachineQuery) error
-
-// EvalQuery return f(ctx, q).
-func (f RecordedMachineQueryRuleFunc) EvalQuery(ctx context.Context, q ent.Query) error {
-	if q, ok := q.(*ent.RecordedMachineQuery); ok {
-		return f(ctx, q)
-	}
-	return Denyf("ent/privacy: unexpected query type %T, expect *ent.RecordedMachineQuery", q)
 }
 
 // The ScheduleQueryRuleFunc type is an adapter to allow the use of ordinary
@@ -324,13 +300,9 @@ func queryFilter(q ent.Query) (Filter, error) {
 		return q.Filter(), nil
 	case *ent.KeptSignalQuery:
 		return q.Filter(), nil
-	case *ent.LostClaimQuery:
-		return q.Filter(), nil
 	case *ent.NodeEdgeQuery:
 		return q.Filter(), nil
 	case *ent.PausedQueueQuery:
-		return q.Filter(), nil
-	case *ent.RecordedMachineQuery:
 		return q.Filter(), nil
 	case *ent.ScheduleQuery:
 		return q.Filter(), nil

@@ -70,8 +70,8 @@ func Quoted(schema string) string { return pgx.Identifier{schema}.Sanitize() }
 // Tables says to a client of package ent that all tables are in a schema.
 func Tables(schema string) ent.SchemaConfig {
 	schema = Quoted(schema)
-	return ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Worker: schema, Schedule: schema, LostClaim: schema, Gate: schema, GateKey: schema,
-		Transition: schema, RecordedMachine: schema, Definition: schema, Window: schema, KeptSignal: schema, NodeEdge: schema}
+	return ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Worker: schema, Schedule: schema, Gate: schema, GateKey: schema,
+		Transition: schema, Definition: schema, Window: schema, KeptSignal: schema, NodeEdge: schema}
 }
 
 // whole selects the columns of store.Columns, and then what more writes. Their text is made once.
