@@ -492,6 +492,7 @@ var measures = []measured{
 		e.exec(`DELETE FROM gendurable.gen_durable WHERE correlation_key = 'list me'`)
 		return e.keyed("list me")
 	}},
+	{"list of those that have left the scope of a key", 1, 20, "gen_durable_keyed", listMeasured(store.Filter{EndedKey: "prefixed:41", Statuses: []string{"done", "failed"}}, true), prefixed},
 	{"list by a prefix of keys", 12, 20, "gen_durable_correlation gen_durable_keyed", listMeasured(store.Filter{KeyPrefix: "prefixed:4"}, false), prefixed},
 	{"list by a prefix that too many keys have", 0, 3 * listVisits, "gen_durable_keyed gen_durable_pkey", listMeasured(store.Filter{KeyPrefix: "many:", Machine: "nobody"}, true), func(e explained) any {
 		e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, status, finished_at, correlation_key) SELECT 'm', 's', 'many', 'done', now(), 'many:' || n
