@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"maps"
 	"slices"
 
@@ -45,44 +46,44 @@ var boundses = []engine.Bounds{
 var boundedVerbs = []struct {
 	name   string
 	failed bool
-	do     func(r *rig, id fsm.ID, within engine.VerbOption) error
+	do     func(r *rig, id fsm.ID, by *engine.Admin, within ...engine.VerbOption) error
 }{
-	{"cancel", false, func(r *rig, id fsm.ID, within engine.VerbOption) error {
-		_, err := r.eng.Admin().Cancel(r.ctx, id, within)
+	{"cancel", false, func(r *rig, id fsm.ID, by *engine.Admin, within ...engine.VerbOption) error {
+		_, err := by.Cancel(r.ctx, id, within...)
 		return err
 	}},
-	{"cancel with descendants", false, func(r *rig, id fsm.ID, within engine.VerbOption) error {
-		_, err := r.eng.Admin().Cancel(r.ctx, id, within, engine.Descendants())
+	{"cancel with descendants", false, func(r *rig, id fsm.ID, by *engine.Admin, within ...engine.VerbOption) error {
+		_, err := by.Cancel(r.ctx, id, append(within, engine.Descendants())...)
 		return err
 	}},
-	{"retry", true, func(r *rig, id fsm.ID, within engine.VerbOption) error {
-		_, err := r.eng.Admin().Retry(r.ctx, id, within)
+	{"retry", true, func(r *rig, id fsm.ID, by *engine.Admin, within ...engine.VerbOption) error {
+		_, err := by.Retry(r.ctx, id, within...)
 		return err
 	}},
-	{"restart", true, func(r *rig, id fsm.ID, within engine.VerbOption) error {
-		_, err := r.eng.Admin().Restart(r.ctx, id, within)
+	{"restart", true, func(r *rig, id fsm.ID, by *engine.Admin, within ...engine.VerbOption) error {
+		_, err := by.Restart(r.ctx, id, within...)
 		return err
 	}},
-	{"rewind", false, func(r *rig, id fsm.ID, within engine.VerbOption) error {
-		_, err := r.eng.Admin().Rewind(r.ctx, id, "start", unit.Change(func(s *state) error {
+	{"rewind", false, func(r *rig, id fsm.ID, by *engine.Admin, within ...engine.VerbOption) error {
+		_, err := by.Rewind(r.ctx, id, "start", unit.Change(func(s *state) error {
 			*s = beginning(s.Path, s.Kind, s.Life)
 			return nil
-		}), within)
+		}), within...)
 		return err
 	}},
-	{"edit", false, func(r *rig, id fsm.ID, within engine.VerbOption) error {
-		_, err := r.eng.Admin().Edit(r.ctx, id, unit.Change(func(s *state) error {
+	{"edit", false, func(r *rig, id fsm.ID, by *engine.Admin, within ...engine.VerbOption) error {
+		_, err := by.Edit(r.ctx, id, unit.Change(func(s *state) error {
 			s.Edited = true
 			return nil
-		}), within)
+		}), within...)
 		return err
 	}},
-	{"pause", false, func(r *rig, id fsm.ID, within engine.VerbOption) error {
-		_, err := r.eng.Admin().Pause(r.ctx, id, within)
+	{"pause", false, func(r *rig, id fsm.ID, by *engine.Admin, within ...engine.VerbOption) error {
+		_, err := by.Pause(r.ctx, id, within...)
 		return err
 	}},
-	{"run now", false, func(r *rig, id fsm.ID, within engine.VerbOption) error {
-		_, err := r.eng.Admin().RunNow(r.ctx, id, within)
+	{"run now", false, func(r *rig, id fsm.ID, by *engine.Admin, within ...engine.VerbOption) error {
+		_, err := by.RunNow(r.ctx, id, within...)
 		return err
 	}},
 }
@@ -183,7 +184,7 @@ func (r *rig) sleep() (wake func() error, err error) {
 }
 
 // bounded does the verb while nothing else changes.
-func (r *rig) bounded(name string, do func(*rig, fsm.ID, engine.VerbOption) error, bounds engine.Bounds, target fsm.ID) error {
+func (r *rig) bounded(name string, do func(*rig, fsm.ID, *engine.Admin, ...engine.VerbOption) error, bounds engine.Bounds, target fsm.ID) error {
 	before, err := r.rows()
 	if err != nil {
 		return err
@@ -192,7 +193,15 @@ func (r *rig) bounded(name string, do func(*rig, fsm.ID, engine.VerbOption) erro
 	if err := r.shown(bounds, before, inside); err != nil {
 		return err
 	}
-	refused := do(r, target, engine.Within(bounds))
+	if err := r.withheld(bounds, before, inside, target); err != nil {
+		return err
+	}
+	var refused error
+	if r.random.IntN(2) == 0 {
+		refused = do(r, target, r.eng.Within(bounds).Admin())
+	} else {
+		refused = do(r, target, r.eng.Admin(), engine.Within(bounds))
+	}
 	r.tell("verb %s within %+v, instance %d, which lies within: %t: %v", name, bounds, target, inside(before[target]), refused)
 	var wrong *engine.VerbError
 	switch {
@@ -211,6 +220,11 @@ func (r *rig) bounded(name string, do func(*rig, fsm.ID, engine.VerbOption) erro
 	all := !slices.ContainsFunc(slices.Collect(maps.Values(before)), func(one shownRow) bool { return !inside(one) })
 	if all && (errors.Is(refused, engine.ErrOutside) || errors.Is(refused, engine.ErrNotFound)) {
 		r.violate("a bounded verb is refused, though nothing lies outside", "%s of %d: %v", name, target, refused)
+	}
+	for id := range after {
+		if _, there := before[id]; !there {
+			r.violate("a bounded call inserts an instance outside, or with a key", "%d", id)
+		}
 	}
 	for id, one := range before {
 		switch now, ok := after[id]; {
@@ -236,16 +250,20 @@ func (r *rig) shown(bounds engine.Bounds, all map[fsm.ID]shownRow, inside func(s
 		}
 	}
 	slices.Sort(want)
-	got := []fsm.ID{}
-	for i, err := range r.eng.All(r.ctx, engine.Query{Filter: engine.Filter{Within: bounds}}) {
-		if err != nil {
-			return err
+	for name, list := range map[string]iter.Seq2[fsm.RawInstance, error]{
+		"a filter": r.eng.All(r.ctx, engine.Query{Filter: engine.Filter{Within: bounds}}), "a bounded engine": r.eng.Within(bounds).All(r.ctx, engine.Query{}),
+	} {
+		got := []fsm.ID{}
+		for i, err := range list {
+			if err != nil {
+				return err
+			}
+			got = append(got, i.ID)
 		}
-		got = append(got, i.ID)
-	}
-	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		r.violate("a bounded list shows others than lie inside", "within %+v: %v instead of %v", bounds, got, want)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			r.violate("a bounded list shows others than lie inside", "by %s within %+v: %v instead of %v", name, bounds, got, want)
+		}
 	}
 	plan, err := r.eng.Admin().Bulk(r.ctx, engine.VerbCancel, engine.Filter{All: true, Within: bounds})
 	if err != nil {
@@ -253,6 +271,55 @@ func (r *rig) shown(bounds engine.Bounds, all map[fsm.ID]shownRow, inside func(s
 	}
 	if int(plan.Matched) != live {
 		r.violate("a bounded plan is for others than lie inside", "within %+v: %d instead of %d", bounds, plan.Matched, live)
+	}
+	return nil
+}
+
+// noise is a signal that no machine knows.
+var noise = fsm.DeclareSignal[string]("noise")
+
+// someAsked is about how many instances a bounded engine is asked for.
+const someAsked = 8
+
+// withheld asks a bounded engine for instances inside and outside, and lets it signal to those
+// outside and insert another one. Instances outside do not exist for it.
+func (r *rig) withheld(bounds engine.Bounds, all map[fsm.ID]shownRow, inside func(shownRow) bool, target fsm.ID) error {
+	b := r.eng.Within(bounds)
+	ids := slices.Sorted(maps.Keys(all))
+	r.random.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	for n, id := range append([]fsm.ID{target}, ids...) {
+		if n > someAsked {
+			break
+		}
+		in := inside(all[id])
+		switch _, err := b.Get(r.ctx, id); {
+		case in && err == nil, !in && errors.Is(err, engine.ErrNotFound):
+		case err != nil && !errors.Is(err, engine.ErrNotFound):
+			return err
+		default:
+			r.violate("a bounded engine shows an instance outside, or hides one inside", "within %+v: %d, which lies within: %t: %v", bounds, id, in, err)
+		}
+		if in {
+			continue
+		}
+		if d, err := b.Signal(r.ctx, id, noise.With("")); !errors.Is(err, engine.ErrNoTarget) {
+			r.violate("a bounded engine signals to an instance outside", "within %+v: %d: %+v, %v", bounds, id, d, err)
+		}
+		for child, err := range b.All(r.ctx, engine.Query{Filter: engine.Filter{Parent: id}}) {
+			if err != nil {
+				return err
+			}
+			r.violate("a bounded engine shows children of an instance outside", "within %+v: %d of %d", bounds, child.ID, id)
+		}
+	}
+	for _, spec := range []fsm.Spec{unit.New(beginning("beside", child, nil)).Key("beside"), bystander.New(state{}).Queue("beside"), parcel.New(state{}).Queue("beside")} {
+		o := spec.Options()
+		if o.Key == "" && bounds.Cover(o.Queue, o.Machine, nil) {
+			continue
+		}
+		if _, err := b.Insert(r.ctx, spec); !errors.Is(err, engine.ErrBounds) {
+			r.violate("a bounded engine inserts an instance outside, or with a key", "within %+v: %v", bounds, err)
+		}
 	}
 	return nil
 }

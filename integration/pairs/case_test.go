@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
@@ -59,16 +61,43 @@ func parse(text string) (c Case, err error) {
 // instance.
 const strikeWithin, verbWithin = 12, 14
 
+// patience is for how long the process may run while a case neither begins a step nor lets time
+// pass: only a fault exhausts it. Other bounds are on how often a case does that.
+const patience = 2 * time.Minute
+
+// patiently returns a context that ends when the process has run for patience without progress.
+func patiently(ctx context.Context, progress *atomic.Int64) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		watch, tick := steady.Begin(), time.NewTicker(time.Second)
+		defer watch.End()
+		defer tick.Stop()
+		for last, at := progress.Load(), watch.Ran(); watch.Ran()-at < patience; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if now := progress.Load(); now != last {
+				last, at = now, watch.Ran()
+			}
+		}
+		cancel(errors.New("the case makes no progress"))
+	}()
+	return ctx, func() { cancel(context.Canceled) }
+}
+
 // play runs a case, and returns what it found and the story.
 func play(t *testing.T, b *base, c Case) (violations []violation, story string, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	r := &rig{base: b, t: t, log: t.Output(), c: c, random: rand.New(rand.NewPCG(c.Seed, 1)), store: store.New(entpgx.New(b.pool), schema),
+		today: time.Now().UTC().Truncate(time.Microsecond), ran: map[fsm.ID][]string{}, begun: map[fsm.ID]bool{}, counts: map[string]int{},
+		running: map[fsm.ID]int{}}
+	ctx, cancel := patiently(t.Context(), &r.progress)
 	defer cancel()
+	r.ctx = ctx
 	if err := b.clear(ctx); err != nil {
 		return nil, "", err
 	}
-	r := &rig{base: b, t: t, ctx: ctx, log: t.Output(), c: c, random: rand.New(rand.NewPCG(c.Seed, 1)), store: store.New(entpgx.New(b.pool), schema),
-		today: time.Now().UTC().Truncate(time.Microsecond), ran: map[fsm.ID][]string{}, begun: map[fsm.ID]bool{}, counts: map[string]int{},
-		running: map[fsm.ID]int{}}
 	for _, name := range c.Life {
 		if f := registry[name]; !slices.Contains(r.features, f) {
 			r.features = append(r.features, f)

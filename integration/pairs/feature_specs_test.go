@@ -31,7 +31,7 @@ var _ = register(feature{
 	},
 	check: func(r *rig) error {
 		var most int
-		err := r.pool.QueryRow(r.ctx, `SELECT count(*) FROM gendurable.gen_durable WHERE partition_key IS DISTINCT FROM 'lane' AND fsm <> 'bystander'`).Scan(&most)
+		err := r.pool.QueryRow(r.ctx, `SELECT count(*) FROM gendurable.gen_durable WHERE partition_key IS DISTINCT FROM 'lane' AND fsm = 'unit'`).Scan(&most)
 		if most > 0 {
 			r.violate("an instance is without its partition key", "%d", most)
 		}

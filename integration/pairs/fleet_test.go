@@ -133,6 +133,7 @@ func (r *rig) alone() bool {
 
 // runs notes that a step begins. The function that it returns notes that the step has ended.
 func (r *rig) runs(v *visit) (ended func()) {
+	r.progress.Add(1)
 	r.m.Lock()
 	defer r.m.Unlock()
 	if r.begun[v.ID] = true; r.leaving == nil {

@@ -39,6 +39,7 @@ var cured = []struct {
 	{"B8", []string{"race,signal/restart/fail/201", "race,signal/restart/fail/620"}},
 	{"B1, beside", []string{"join,again/retry/month/853"}},
 	{"a spin", []string{"race,signal/restart/fail/429"}},
+	{"a rewind blamed for the rest of a round above", []string{"rest,race,failfast/rewind/over/613"}},
 }
 
 // Cases of faults that are cured pass.

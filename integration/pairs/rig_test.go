@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,7 +32,6 @@ const (
 	lease  = time.Hour
 	// mostTakes bounds the steps of one case: an instance that runs for ever is a violation.
 	mostTakes = 1000
-	patience  = 2 * time.Minute // of one case
 )
 
 // base is a database, on which cases run one after the other.
@@ -55,7 +55,8 @@ func newBase(t *testing.T, change pgtest.Batches) *base {
 		b.pools[n] = pgtest.Pool(t, url, configure)
 	}
 	if _, err := b.pool.Exec(t.Context(), `CREATE SCHEMA host; CREATE TABLE host.booked (instance bigint, visit bigint);
-		CREATE TABLE host.entities (name text PRIMARY KEY, instance bigint)`); err != nil {
+		CREATE TABLE host.entities (name text PRIMARY KEY, instance bigint);
+		CREATE TABLE host.parcels (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, number text UNIQUE, instance_id bigint UNIQUE)`); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -65,7 +66,7 @@ func newBase(t *testing.T, change pgtest.Batches) *base {
 func (b *base) clear(ctx context.Context) error {
 	_, err := b.pool.Exec(ctx, `TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.edges, gendurable.kept_signals, gendurable.windows,
 		gendurable.gates, gendurable.gate_keys, gendurable.schedules, gendurable.lost_claims, gendurable.paused_queues, gendurable.history,
-		gendurable.recorded_machines, gendurable.definitions, gendurable.workers, host.booked, host.entities`)
+		gendurable.recorded_machines, gendurable.definitions, gendurable.workers, host.booked, host.entities, host.parcels`)
 	return err
 }
 
@@ -95,6 +96,8 @@ type rig struct {
 
 	fleet   []*engine.Engine    // engines that work by themselves, in place of hand
 	leaving chan *engine.Engine // one of them whose process has to end; nil: the case has no fleet
+
+	progress atomic.Int64 // grows with each step that begins, and as time passes
 
 	fault *struck // nil: none is to come
 	// For a population that lives for longer than a case: whether a step fails for now, and a function
@@ -395,6 +398,7 @@ func (r *rig) shift(since time.Time, most time.Duration) (by time.Duration, err 
 		return nil
 	})
 	r.today = r.today.Add(by)
+	r.progress.Add(1)
 	return by, err
 }
 

@@ -60,6 +60,10 @@ var verbs = []verb{
 		if _, err := r.run(mostTakes); err != nil {
 			return err
 		}
+		// It may have ended with the rest of a round above it, and all below it as well.
+		if after, err := r.eng.Get(r.ctx, i.ID); err != nil || after.Failure == fsm.FailureCancelled {
+			return err
+		}
 		for c, err := range r.eng.All(r.ctx, engine.Query{Filter: engine.Filter{Parent: i.ID}}) {
 			switch {
 			case err != nil:
