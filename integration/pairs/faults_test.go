@@ -11,6 +11,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 )
 
 // faults are what may go wrong in a case. Most of them strike one run of a step, which the seed
@@ -69,7 +70,7 @@ func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error)
 		return nil, errors.Join(errGone, r.loseClaim(ctx, v.ID))
 	case "stop":
 		outcome, err := f(ctx, v)
-		return outcome, errors.Join(err, r.loseClaim(ctx, v.ID))
+		return outcome, errors.Join(err, r.loseClaim(ctx, v.ID), r.overtaken(ctx, v))
 	case "drain":
 		if r.leaving != nil {
 			r.leaving <- engine.FromContext(ctx)
@@ -116,6 +117,20 @@ func (r *rig) loseClaim(ctx context.Context, id fsm.ID) error {
 		return err
 	}
 	return r.reap(ctx)
+}
+
+// overtaken waits until another claim of a step has committed, if engines work by themselves, so
+// that the outcome of this one comes behind it. A verb may keep the other claim from that.
+func (r *rig) overtaken(ctx context.Context, v *visit) error {
+	const looks = 200
+	for n := 0; r.fleet != nil && n < looks; n++ {
+		i, err := r.eng.Get(ctx, v.ID)
+		if err != nil || i.Visit > v.Visit || i.Status.Terminal() {
+			return err
+		}
+		pace.Sleep(ctx, 5*time.Millisecond)
+	}
+	return nil
 }
 
 // holdFor is how long another session holds a row, and parentFor long enough that only some of many

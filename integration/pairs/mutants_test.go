@@ -15,8 +15,8 @@ import (
 // fault strikes, and which bounded verb it is.
 const mutantSeeds = 100
 
-// Statements that are broken on purpose, each in a way that only cases with a fleet, with blocked
-// keys or with bounds show.
+// Statements that are broken on purpose, each in a way that its case has to show: by a fleet,
+// blocked keys, bounds, a slow server, or the check of a feature.
 func TestPairsFindMutants(t *testing.T) {
 	t.Parallel()
 	tier.Needs(t, tier.Proof)
@@ -33,6 +33,32 @@ func TestPairsFindMutants(t *testing.T) {
 			"join,graph/bounded/none/1", "a bounded verb tells of an instance outside|a bounded verb changes a row outside"},
 		{"a bounded verb does not heed others", [][2]string{{"coalesce(own.outside, false) OR coalesce(above.outside, false)", "false"}},
 			"join,graph/bounded/none/1", "a bounded verb changes a row outside"},
+		{"claims jump over keys that are free", [][2]string{{"coalesce(b.held >= r.places, false) AS full", "b.held >= 0 AS full"}},
+			"fleet,blocked/none/none/1", "engines leave work undone|a key is opened, and nothing begins there"},
+		{"a claim jumps over the whole gate of a closed key", [][2]string{{"NOT r.mine OR r.closed > c.now OR r.places <= 0", "NOT r.mine OR r.closed > c.now OR b.closed_until > c.now OR r.places <= 0"}},
+			"fleet,blocked/none/none/1", "engines leave work undone|it does not end"},
+		{"a Rejoin does not count the ends since its claim", [][2]string{{"children_pending = u.size - u.ok - u.bad - u.skipped,", "children_pending = g.children_pending,"}},
+			"race,race,signal,fleet/none/slow/1", "a parent counts other children than there are|a parent sleeps|it does not end|engines leave work undone|a race sleeps"},
+		{"an upsert gives an entity a second instance", [][2]string{{"AND e.instance_id IS NULL ORDER", "ORDER"}},
+			"oncreate,signal/rewind/none/1", "an entity has no instance, and cannot get one|an entity and its instance are not there together"},
+		{"entities are deleted beside live instances", [][2]string{{"SELECT x.id, x.status::text FROM", "SELECT x.id, 'done' FROM"}},
+			"entity,timer/none/none/1", "an entity may be deleted while its instance lives"},
+		{"a step's own transaction takes effect without its claim", [][2]string{
+			{"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = $2 AND g.visit = $3", "$4::text || $2::bigint || $3::bigint IS NOT NULL"},
+			{"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit", "$4::text IS NOT NULL"},
+		},
+			"fleet,intx/none/stop/1", "a step's own transaction took effect twice, or never"},
+		{"an outcome whose answer was lost is not found", [][2]string{{"SELECT u.id, coalesce(g.commit_id::text, '')", "SELECT u.id, ''"}},
+			"history,join/none/lost/1", "the history has other outcomes than were applied"},
+		{"an outcome that met a locked row is given up", [][2]string{{"coalesce(coalesce(g.status = 'executing', false)", "coalesce(u.id < 0 AND coalesce(g.status = 'executing', false)"}},
+			"join,join/none/held/1", "a claim is left"},
+		{"an outcome is not recorded", [][2]string{{"FROM h WHERE took >= 0", "FROM h WHERE took < 0"}}, "history/none/none/1", "the history has other outcomes than were applied"},
+		{"a signal that was kept is left", [][2]string{{"AND k.expires_at > t.inserted_at", "AND k.expires_at < t.inserted_at"}}, "kept/none/none/1", "a kept signal is lost"},
+		{"an end does not look for signals", [][2]string{{"WHERE g.id = u.id AND g.commit_id = $2::uuid AND (SELECT true FROM", "WHERE false AND g.id = u.id AND g.commit_id = $2::uuid AND (SELECT true FROM"}}, "unless/none/none/1", "done with a wrong result"},
+		{"a window lets all in", [][2]string{{"OR w.until <= CASE", "OR true OR w.until <= CASE"}, {"WHERE r.kind = 'debounce' OR NOT EXISTS", "WHERE true OR NOT EXISTS"}}, "window/none/none/1", "a window lets a second one in"},
+		{"an end keeps its place", [][2]string{{"gate = NULL, place = NULL, seat = NULL,\n  finished_at", "finished_at"}}, "gate/none/none/1", "places are left|an instance holds a place"},
+		{"a portion shows what was shown", [][2]string{{"k.joined IS NOT NULL AND k.stream_visit IS NULL", "k.joined IS NOT NULL"}},
+			"stream,signal/none/none/1", "a stream shows a child twice, or never|it runs on and on"},
 	} {
 		t.Run(mutant.name, func(t *testing.T) {
 			t.Parallel()
