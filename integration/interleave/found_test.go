@@ -30,7 +30,7 @@ func TestEveryMutantIsFound(t *testing.T) {
 	pgtest.PlainOnly(t, "mutants replace words of the texts for plain Postgres")
 	known, found := foundOrders(t), map[string]string{}
 	outer, r := t, newRig(t)
-	all := slices.Concat(mutants, versionMutants, historyMutants, keptMutants, enteredMutants, wokenMutants, gateMutants, familyMutants, callMutants,
+	all := slices.Concat(mutants, versionMutants, historyMutants, keptMutants, lookMutants, enteredMutants, wokenMutants, gateMutants, familyMutants, callMutants,
 		streamMutants, restartMutants, extendedMutants)
 	for i, m := range all {
 		t.Run(m.name, func(t *testing.T) {

@@ -281,6 +281,7 @@ var onlyReads = map[string]bool{"portion read": true, "settings": true, "claim r
 
 // labels name statements by words that only they contain. The first match counts.
 var labels = [][2]string{
+	{".edges e WHERE e.from_id = $2::bigint", "end is free"}, {"SELECT EXISTS (SELECT FROM \"gendurable\".kept_signals k", "kept for"},
 	{"SELECT x.stream_most", "portion lock"}, {"SET stream_visit", "portion"}, {"FILTER (WHERE x.stream_visit", "portion read"}, {"SET round = -g.round", "stream"},
 	{".windows AS w (name", "open windows"}, {"SELECT w.name, w.uid", "windows"}, {".windows w SET instance", "settle windows"},
 	{".windows w WHERE w.name = ANY($1", "close windows"}, {".windows w WHERE (SELECT alone", "prune windows"},

@@ -25,7 +25,7 @@ func graph() world {
 	}
 	one, two := claim(subjectID, 11, "a"), claim(siblingID, 12, "b")
 	return world{name: "graph", setup: overdue(setup, followerID), verbs: []verb{
-		expires(), commits("done", false, done(one)), commits("stop", false, stopped(one)), commits("done, slow", true, done(one)),
+		expires(), looksAt(one), commits("done", false, done(one)), commits("stop", false, stopped(one)), commits("done, slow", true, done(one)),
 		commits("done, unless", false, unless(done(one), "go")), transacts("own: done", done(one)), transacts("own: stop", stopped(one)),
 		commits("another done", false, done(two)), commits("another stop, slow", true, stopped(two)), commits("both", false, done(one), stopped(two)),
 		reaps("reap to the limit", 1), cancels("cancel node", subjectID), cancels("cancel waiting", followerID), cancels("cancel root", parentID),

@@ -787,7 +787,7 @@ SELECT 'replaced in word only', format('instance %s by %s', r.id, r.actor)
 FROM interleave.ruling r WHERE r.replaced AND NOT EXISTS (SELECT FROM interleave.move m WHERE m.actor = r.actor AND m.id = r.id AND (m.n).state ->> 'n' = r.n::text)
 UNION ALL
 SELECT 'refused beside what waits', format('instance %s by %s', r.id, r.actor)
-FROM interleave.ruling r WHERE r.conflict = 'replace' AND r.duplicate AND NOT EXISTS (SELECT FROM interleave.move m WHERE m.id = r.id AND (m.n).claim_token > 0)
+FROM interleave.ruling r WHERE r.conflict = 'replace' AND r.duplicate AND NOT EXISTS (SELECT FROM interleave.change c WHERE (c.n).id = r.id AND (c.n).claim_token > 0)
 UNION ALL
 SELECT 'newest refused', format('beside instance %s, by %s', r.id, r.actor) FROM interleave.ruling r WHERE r.conflict = 'newest' AND r.duplicate;
 

@@ -94,8 +94,24 @@ func (r *rig) reset(ctx context.Context, w *world) error {
 			return fmt.Errorf("vacuum: %w", err)
 		}
 	}
+	if !w.looks {
+		return r.send(ctx, w, append(resetSQL, w.setup...))
+	}
+	if err := r.send(ctx, w, resetSQL); err != nil {
+		return err
+	}
+	for _, s := range r.cast {
+		if err := s.forget(ctx); err != nil {
+			return fmt.Errorf("set up world %s: %w", w.name, err)
+		}
+	}
+	return r.send(ctx, w, w.setup)
+}
+
+// send sets up a world, or a part of it.
+func (r *rig) send(ctx context.Context, w *world, statements []string) error {
 	b := &pgx.Batch{}
-	for _, sql := range append(resetSQL, w.setup...) {
+	for _, sql := range statements {
 		b.Queue(pgtest.ByHand(sql))
 	}
 	if err := r.monitor.SendBatch(ctx, b).Close(); err != nil {
@@ -343,6 +359,9 @@ func (p *play) judge(ctx context.Context) error {
 		s.facts.save(b)
 		if v.harmless && len(p.schedule.verbs) == 2 {
 			p.unharmed(1 - i)
+		}
+		if v.family == "look" && len(p.schedule.verbs) == 2 && foreign(p.schedule.verbs[1-i]) {
+			p.told(i)
 		}
 	}
 	broken := `SELECT name || ': ' || detail FROM interleave.broken_ungated ORDER BY 1`

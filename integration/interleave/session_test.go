@@ -27,9 +27,10 @@ type session struct {
 	name string
 	db   *store.Store
 	// plain is db as each schedule begins. knowing is of a process that knows that signals are kept.
-	plain, knowing *store.Store
-	line           *store.Line
-	turn           chan struct{} // something happened
+	// looking is of one that has polled before any were kept, in worlds that look.
+	plain, knowing, looking *store.Store
+	line                    *store.Line
+	turn                    chan struct{} // something happened
 
 	recorded bool // the store's sweeps record; so do the outcomes of this session
 
@@ -46,6 +47,7 @@ type session struct {
 	after       []func(context.Context) error
 	faults      []string
 	leftOut     int  // outcomes and beats that found a lock and were left out
+	free        bool // what a look was told
 	emptyHanded bool // a claim found nothing
 }
 
@@ -67,9 +69,8 @@ func (r *rig) newSession(url, name string) *session {
 		c.ConnConfig.Tracer = r.mutate(name)
 	})
 	s.plain, s.knowing = store.New(entpgx.New(pool), schema), store.New(entpgx.New(pool), schema)
-	for _, knows := range []*store.Store{s.plain, s.knowing} { // of graphs, so that each schedule sends the same statements
-		require.NoError(t, knows.Locate(t.Context()))
-		require.NoError(t, knows.Feed(t.Context(), nil, 0))
+	for _, knows := range []*store.Store{s.plain, s.knowing} {
+		require.NoError(t, prepare(t.Context(), knows))
 	}
 	require.NoError(t, s.knowing.NoteKeeping(t.Context()))
 	require.True(t, s.knowing.Keeping())
@@ -77,6 +78,18 @@ func (r *rig) newSession(url, name string) *session {
 	s.line = s.db.Line()
 	t.Cleanup(func() { _ = s.line.Close(context.Background()) })
 	return s
+}
+
+// prepare lets a store know of graphs, so that each schedule sends the same statements.
+func prepare(ctx context.Context, s *store.Store) error {
+	return errors.Join(s.Locate(ctx), s.Feed(ctx, nil, 0))
+}
+
+// forget makes looking anew, since it remembers what it has found. No signal is kept now.
+func (s *session) forget(ctx context.Context) error {
+	s.looking = store.New(s.plain.Driver(), schema)
+	_, err := s.looking.Poll(ctx, []string{"default"}, []string{"m/1"}, nil) // so that no insert asks for gates
+	return errors.Join(err, prepare(ctx, s.looking), s.looking.NoteKeeping(ctx))
 }
 
 // poke tells the rig that something happened. It never blocks.

@@ -22,6 +22,7 @@ type world struct {
 	claimable bool            // the subject is runnable, so a claim finds something
 	heeds     bool            // workers heed gates here
 	rests     bool            // after a schedule, children are cancelled that no join waits for any more
+	looks     bool            // processes that look for kept signals know of none as a schedule begins
 	recorded  bool            // the history keeps the transitions of all instances
 	only      func(verb) bool // if not nil, only pairs with such a verb run here: another world has the others
 }
@@ -292,7 +293,7 @@ func worlds() []world {
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 			inserts("insert, same key", spec("x", "")))),
 		taken("lingering", living), taken("vacant", vacant), families(), quorum(), rest(), left(), rootEnding(), rootEnded(), rejoined(), streaming(), graph(), graphOver(), restarted(), restartedLate(), extended(), graveyard(), scheduled(), fired(), windowed(),
-	}, slices.Concat(gatedWorlds(), versioned(), []world{keeping(), dropping(), unkept(), recorded(), enteredWorld(), wokenWorld(), awaitedWorld()})...)
+	}, slices.Concat(gatedWorlds(), versioned(), []world{keeping(), looking(), dropping(), unkept(), recorded(), enteredWorld(), wokenWorld(), awaitedWorld()})...)
 }
 
 // unanswered is the world of commits whose answer does not come. They take effect at any time, or
@@ -346,7 +347,7 @@ func families() world {
 	stranger, nephew, niece := claim(strangerID, 15, 1, 0), claim(nephewID, 17, 6, 4), claim(nephewID+1, 18, 6, 4)
 	return world{name: "families", setup: overdue(setup, parentID, subjectID), verbs: []verb{
 		expires(), inTurn("fail overdue, retry", expires(), revives("", parentID)),
-		commits("done", false, done(subject)), commits("stop", false, stopped(subject)), commits("done, slow", true, done(subject)),
+		commits("done", false, done(subject)), commits("stop", false, stopped(subject)), commits("done, slow", true, done(subject)), looksAt(subject),
 		commits("sibling done", false, done(last)), commits("stranger done", false, done(stranger)),
 		commits("both parents", false, done(subject), done(nephew)), commits("both parents, slow", true, done(subject), done(nephew)),
 		commits("both parents, others", false, done(last), done(niece)), commits("both parents, others, slow", true, done(last), done(niece)),
