@@ -19,12 +19,11 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/internal/steady"
 	"github.com/gendurable/gendurable/internal/tier"
 )
-
-func TestMain(m *testing.M) { pgtest.NoLeaks(m) }
 
 // purse takes bits until it is closed. Then it is done with what it has taken.
 type purse struct {
@@ -38,24 +37,30 @@ var (
 	closed = fsm.DeclareSignal[struct{}]("closed")
 )
 
-var definition = purses.Define(
-	fsm.Step("start", func(_ context.Context, v *fsm.Visit[purse, uint64]) (fsm.Outcome, error) {
-		return v.Await("take", v.State, coin, closed), nil
-	}),
-	fsm.Step("take", func(_ context.Context, v *fsm.Visit[purse, uint64]) (fsm.Outcome, error) {
-		s := v.State
-		bits, err := coin.All(v)
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range bits {
-			s.Bits |= b
-		}
-		if _, over, err := closed.First(v); err != nil || over {
-			return v.Done(s.Bits), err
-		}
-		return v.Await("take", s, coin, closed), nil
-	}))
+// define defines the machine. A step that takes coins takes so long.
+func define(takes time.Duration) fsm.Definition {
+	return purses.Define(
+		fsm.Step("start", func(_ context.Context, v *fsm.Visit[purse, uint64]) (fsm.Outcome, error) {
+			return v.Await("take", v.State, coin, closed), nil
+		}),
+		fsm.Step("take", func(ctx context.Context, v *fsm.Visit[purse, uint64]) (fsm.Outcome, error) {
+			pace.Sleep(ctx, takes)
+			s := v.State
+			bits, err := coin.All(v)
+			if err != nil {
+				return nil, err
+			}
+			for _, b := range bits {
+				s.Bits |= b
+			}
+			if _, over, err := closed.First(v); err != nil || over {
+				return v.Done(s.Bits), err
+			}
+			return v.Await("take", s, coin, closed), nil
+		}))
+}
+
+var workerQueues = map[string]engine.Queue{"default": {PollMin: 5 * time.Millisecond, PollMax: 50 * time.Millisecond}}
 
 // recorder records the calls of all clients.
 type recorder struct {
@@ -101,6 +106,7 @@ type client struct {
 	eng    *engine.Engine
 	random *rand.Rand
 	bits   *atomic.Uint64
+	pause  time.Duration // at most so long before each call
 }
 
 // patience is how long one call may take. Calls without an answer by then are unknown.
@@ -231,6 +237,9 @@ var odds = []verb{insert, insert, insert, add, add, add, add, add, add, end, can
 // run makes n calls about a key.
 func (c *client) run(ctx context.Context, key string, n int) {
 	for range n {
+		if c.pause > 0 {
+			pace.Sleep(ctx, time.Duration(c.random.Int64N(int64(c.pause))))
+		}
 		in := call{Key: key, Verb: odds[c.random.IntN(len(odds))]}
 		if in.Verb == wait {
 			if in.N = c.some(c.random); in.N == 0 {
@@ -251,9 +260,11 @@ type fleet struct {
 	proxy   *proxy
 	clients []*engine.Engine
 	cuts    int
+	crew    *crew // nil: engines of this process work
 }
 
-func newFleet(t *testing.T, clients int) *fleet {
+// newFleet returns a fleet of clients and two workers, which are processes or engines of this one.
+func newFleet(t *testing.T, clients int, processes bool) *fleet {
 	t.Helper()
 	direct := pgtest.Migrated(t)
 	p, through := newProxy(t, direct)
@@ -265,9 +276,14 @@ func newFleet(t *testing.T, clients int) *fleet {
 		require.NoError(t, err)
 		return e
 	}
+	if processes {
+		f.crew = newCrew(t, through, 2)
+	}
 	for range 2 {
-		e := engineOn(engine.Config{Machines: []fsm.Definition{definition}, Lease: 3 * time.Second, Heartbeat: 500 * time.Millisecond,
-			Queues: map[string]engine.Queue{"default": {PollMin: 5 * time.Millisecond, PollMax: 50 * time.Millisecond}}})
+		if processes {
+			break
+		}
+		e := engineOn(engine.Config{Machines: []fsm.Definition{define(0)}, Lease: 3 * time.Second, Heartbeat: 500 * time.Millisecond, Queues: workerQueues})
 		require.NoError(t, e.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
 	}
@@ -298,15 +314,21 @@ func (f *fleet) play(seed uint64, key string, calls int) []porcupine.Operation {
 			}
 		}
 	})
+	var pause time.Duration
+	if f.crew != nil {
+		pause = 150 * time.Millisecond                  // so that calls go on while a process is gone
+		disturber := rand.New(rand.NewPCG(seed, 1<<32)) //nolint:gosec // a plan
+		cutter.Go(func() { f.crew.disturb(over, disturber) })
+	}
 	for n, e := range f.clients {
-		c := &client{r, t, n, e, rand.New(rand.NewPCG(seed, uint64(n+1))), &bits} //nolint:gosec // a plan
+		c := &client{r, t, n, e, rand.New(rand.NewPCG(seed, uint64(n+1))), &bits, pause} //nolint:gosec // a plan
 		group.Go(func() { c.run(t.Context(), key, calls) })
 	}
 	group.Wait()
 	close(over)
 	cutter.Wait()
 
-	last := &client{r, t, len(f.clients), f.clients[0], random, &bits}
+	last := &client{r, t, len(f.clients), f.clients[0], random, &bits, 0}
 	for range 3 { // a connection may still be cut when it is next used
 		last.call(t.Context(), call{Key: key, Verb: end})
 	}
@@ -342,10 +364,28 @@ func check(history []porcupine.Operation) porcupine.CheckResult {
 // the calls of the clients and the cuts, N the number of histories.
 func TestCallsAreLinearizable(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 4)
+	sum := newFleet(t, 4, false).explained(tier.Size(t, "N", 6, 20, 500))
+	for _, met := range []string{"insert ok", "insert refused", "add ok", "add refused", "add unknown", "cancel ok", "cancel refused", "get ok", "wait ok"} {
+		require.NotZero(t, sum[met], met)
+	}
+}
+
+// TestCallsAreLinearizableWhileWorkersDie does the same while the processes that work are killed,
+// and stopped for longer than their leases.
+func TestCallsAreLinearizableWhileWorkersDie(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 4, true)
+	f.explained(tier.Size(t, "PROCESSES", 2, 5, 200))
+	t.Logf("%d kills, %d stops, %d outcomes came too late", f.crew.kills, f.crew.stops, f.crew.stale.Load())
+	require.NotZero(t, f.crew.kills+f.crew.stops)
+}
+
+// explained plays n histories, requires that some order explains each, and returns how often calls
+// were answered how.
+func (f *fleet) explained(n int) (sum map[string]int) {
+	t := f.t
 	seed := uint64(tier.Size(t, "SEED", 1, 1, 1)) //nolint:gosec // any number
-	n := tier.Size(t, "N", 6, 20, 500)
-	sum := map[string]int{}
+	sum = map[string]int{}
 	for i := range n {
 		key := fmt.Sprint("key ", i)
 		history := f.play(seed+uint64(i)*1000, key, 12) //nolint:gosec // any number
@@ -369,9 +409,7 @@ func TestCallsAreLinearizable(t *testing.T) {
 	}
 	t.Logf("%d histories, %d cuts: %v", n, f.cuts, sum)
 	require.LessOrEqual(t, sum["unchecked"], 1+n/10)
-	for _, met := range []string{"insert ok", "insert refused", "add ok", "add refused", "add unknown", "cancel ok", "cancel refused", "get ok", "wait ok"} {
-		require.NotZero(t, sum[met], met)
-	}
+	return sum
 }
 
 // broken breaks one answer of a history after the other, each so that no order can explain it.
