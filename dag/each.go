@@ -3,6 +3,7 @@ package dag
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
 )
@@ -49,7 +50,7 @@ func Some[I, R, A, B any](g *Graph[I, R], name string, list Value[[]A], f func(c
 	join func(j *fsm.ChildrenOutcome, n int) *fsm.ChildrenOutcome, opts ...Option,
 ) Value[[]Piece[B]] {
 	if join == nil {
-		opts = append(opts, func(o *options) { o.bad = errNilFunction })
+		opts = append(slices.Clip(opts), func(o *options) { o.bad = errNilFunction })
 	}
 	return spread(g, name, list, f, join, opts, func(pieces []fsm.Child[B]) ([]Piece[B], error) {
 		all := make([]Piece[B], len(pieces))

@@ -100,7 +100,7 @@ func (e *Engine) pooler(ctx context.Context, named bool) (pooler, error) {
 	b := other.PgConn()
 	var found pooler
 	for range poolerRounds {
-		if found.transactions, err = p.exchanges(ctx, a, b); err != nil || found.transactions {
+		if found.transactions, err = p.exchanges(ctx, a, b, serving); err != nil || found.transactions {
 			break
 		}
 	}
@@ -118,12 +118,13 @@ type prober struct{ db *entpgx.Driver }
 const lookForProxy = "look for a proxy"
 
 // exchanges reports whether b is served by the session that a had between two of a's transactions,
-// or a by another one because of that. It asks the first of them first: with b in its only session,
-// a proxy would let a wait.
-func (p prober) exchanges(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
+// or a by another one than it ever had, first. It asks the first of them first: with b in its only
+// session, a proxy would let a wait. A proxy that gives its sessions in turns may give a the same
+// one twice in a call, but not in the next one.
+func (p prober) exchanges(ctx context.Context, a, b *pgconn.PgConn, first uint32) (bool, error) {
 	before, err := p.backend(ctx, a, "")
-	if err != nil {
-		return false, err
+	if err != nil || before != first {
+		return err == nil, err
 	}
 	held, err := p.backend(ctx, b, beginIdle)
 	if err != nil {
