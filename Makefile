@@ -14,7 +14,7 @@ NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/
 
 .DEFAULT_GOAL := help
 .PHONY: help test ci checks checks-static checks-lint download tests-race tests-modules steady proof postgres chromium screenshots site interleave model pairs rollout environments soak fuzz \
-	sql explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy drift migration \
+	sql explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy check-json drift migration \
 	cli atlas node tools release-check clean FORCE
 
 help: ## List the targets
@@ -68,7 +68,7 @@ checks: bin/withpg bin/tier ## Run what make ci runs after make test TIER=ci, on
 	$(MAKE) --no-print-directory -j 2 checks-lint tests-modules
 
 checks-static: bin/tier
-	@for check in check-tidy check-generated drift; do $(STAGE) $$check $(MAKE) --no-print-directory -j 1 $$check || exit 1; done
+	@for check in check-tidy check-generated drift check-json; do $(STAGE) $$check $(MAKE) --no-print-directory -j 1 $$check || exit 1; done
 
 # The linter computes, and the tests beside it mostly wait. They go first. Tests with the race detector
 # have the machine to themselves: some of them hold thousands of rows.
@@ -337,6 +337,11 @@ MODULES = $(shell find . -name go.mod -not -path './.*' -not -path '*/node_modul
 
 drift: bin/withpg ## Fail where the migrations do not add up to the schema that the code declares
 	bin/withpg go run ./internal/ddl/cmd drift
+
+# From Go 1.27 on this is the library's own encoding/json.
+check-json: ## Run the tests of what is stored with the second version of encoding/json
+	@if GOEXPERIMENT=jsonv2 go list encoding/json/v2 >/dev/null 2>&1; then GOEXPERIMENT=jsonv2 go test -vet=off -short ./fsm ./internal/step; \
+	else echo "this Go has no second version of encoding/json: its tests are skipped"; fi
 
 migration: bin/withpg bin/atlas ## Write the migration from what is there to what the code declares: make migration NAME=what_it_does
 	@test -n "$(NAME)" || { echo "usage: make migration NAME=what_it_does"; exit 1; }
