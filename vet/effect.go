@@ -41,22 +41,70 @@ func (u *unit) effect(call *ast.CallExpr) string {
 		if u.sendsAnew(c, call) {
 			return "sends a request each time"
 		}
-	case direct[c.path+"."+c.of] && (c.name == "Exec" || c.name == "ExecContext"):
-		for _, arg := range call.Args[:min(2, len(call.Args))] {
-			if text := u.constant(arg); inserts(text) {
-				return "inserts a row each time"
-			} else if adds(text) {
-				return "adds each time"
-			}
+	case u.separate(c, call) && sends.MatchString(c.name):
+		return u.written(call)
+	}
+	return ""
+}
+
+// written says what a statement repeats that a call sends; "" if nothing is sure.
+func (u *unit) written(call *ast.CallExpr) string {
+	for _, arg := range call.Args[:min(2, len(call.Args))] {
+		if text := u.constant(arg); inserts(text) {
+			return "inserts a row each time"
+		} else if adds(text) {
+			return "adds each time"
 		}
 	}
 	return ""
 }
 
-// direct are the types whose Exec is a separate transaction.
+// sends are the methods that send a statement, which may return the row that it inserts.
+var sends = regexp.MustCompile(`^(Exec|Query|QueryRow)(Context)?$`)
+
+const pgxPath = "github.com/jackc/pgx/v5"
+
+// direct are the types whose methods run a statement in a separate transaction, or begin one.
 var direct = map[string]bool{
-	"github.com/jackc/pgx/v5/pgxpool.Pool": true, "github.com/jackc/pgx/v5/pgxpool.Conn": true, "github.com/jackc/pgx/v5.Conn": true,
-	"database/sql.DB": true, "database/sql.Conn": true,
+	pgxPath + "/pgxpool.Pool": true, pgxPath + "/pgxpool.Conn": true, pgxPath + ".Conn": true, "database/sql.DB": true, "database/sql.Conn": true,
+}
+
+// separate reports whether a statement surely runs in another transaction than the outcome's: by a
+// pool, a connection, or a transaction that this code has begun there.
+func (u *unit) separate(c callee, call *ast.CallExpr) bool {
+	if direct[c.path+"."+c.of] {
+		return true
+	}
+	id, ok := receiver(call).(*ast.Ident)
+	if !ok || c.of != "Tx" || c.path != pgxPath && c.path != "database/sql" {
+		return false
+	}
+	if begin, ok := u.once(id).(*ast.CallExpr); ok {
+		by := u.callee(begin)
+		return direct[by.path+"."+by.of] && (by.name == "Begin" || by.name == "BeginTx")
+	}
+	return u.begunAround(u.TypesInfo.Uses[id])
+}
+
+// begunAround reports whether a variable is the transaction that pgx.BeginFunc gives a function.
+func (u *unit) begunAround(tx types.Object) bool {
+	for id, o := range u.TypesInfo.Defs {
+		if o == nil || o != tx {
+			continue
+		}
+		f, literal := u.enclosing(id).(*ast.FuncLit)
+		if !literal {
+			return false
+		}
+		begin, ok := u.parents[f].(*ast.CallExpr)
+		if !ok || len(begin.Args) < 2 {
+			return false
+		}
+		c := u.callee(begin)
+		path, name := named(u.typeOf(begin.Args[1]))
+		return c.path == pgxPath && (c.name == "BeginFunc" || c.name == "BeginTxFunc") && direct[path+"."+name]
+	}
+	return false
 }
 
 var (
@@ -166,8 +214,8 @@ func (u *unit) looksFirst(code []ast.Node) (yes bool) {
 		calls(n, func(call *ast.CallExpr) {
 			c := u.callee(call)
 			switch {
-			case direct[c.path+"."+c.of]:
-				yes = yes || strings.HasPrefix(c.name, "Query")
+			case u.separate(c, call):
+				yes = yes || strings.HasPrefix(c.name, "Query") && u.written(call) == ""
 			case c.path == "net/http" && (c.of == "" || c.of == "Client"):
 				yes = yes || c.name == "Get" || c.name == "Head" || strings.HasPrefix(c.name, "NewRequest") && !u.writes(call)
 			}

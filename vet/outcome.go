@@ -19,9 +19,13 @@ func outcomes(u *unit) {
 	})
 }
 
-// makesOutcome reports whether a call makes an outcome: it is not nil.
+// makesOutcome reports whether an expression is an outcome that a call makes: it is not nil.
 func (u *unit) makesOutcome(e ast.Expr) bool {
-	call, ok := ast.Unparen(e).(*ast.CallExpr)
+	e = ast.Unparen(e)
+	if id, ok := e.(*ast.Ident); ok {
+		e = u.once(id)
+	}
+	call, ok := e.(*ast.CallExpr)
 	if !ok {
 		return false
 	}
@@ -55,6 +59,9 @@ func (u *unit) fails(e ast.Expr, ret *ast.ReturnStmt) bool {
 		return sentinel(u.TypesInfo.Uses[e.Sel])
 	case *ast.Ident:
 		o := u.TypesInfo.Uses[e]
+		if value, ok := u.once(e).(*ast.CallExpr); ok && u.fails(value, ret) {
+			return true
+		}
 		return sentinel(o) || u.knownToFail(o, ret)
 	}
 	return false

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/dag"
@@ -91,4 +92,38 @@ func (m shop) mail(_ context.Context, to string) (fsm.None, error) {
 func (m shop) report(ctx context.Context, day string) (int, error) {
 	_, err := m.db.Exec(ctx, `insert into report (day) values ($1)`, day) // want `effect: node "report" may run more than once`
 	return 0, err
+}
+
+var Books = fsm.Declare[int, fsm.None]("books")
+
+func (m shop) books() fsm.Definition {
+	return Books.Define(fsm.Step("start", m.returning).To("begun"), fsm.Step("begun", m.begun).To("around"), fsm.Step("around", m.around).To())
+}
+
+// returning inserts by a query.
+func (m shop) returning(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	var id int
+	if err := m.db.QueryRow(ctx, `insert into booking (cents) values ($1) returning id`, v.State).Scan(&id); err != nil { // want `effect: step "start" may run more than once, and this inserts a row each time`
+		return nil, err
+	}
+	return v.Next("begun", v.State), nil
+}
+
+// begun inserts in a transaction that is not the outcome's.
+func (m shop) begun(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	tx, err := m.old.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tx.ExecContext(ctx, `insert into booking (cents) values ($1)`, v.State); err != nil { // want `effect: step "begun" may run more than once, and this inserts a row each time`
+		return nil, err
+	}
+	return v.Next("around", v.State), tx.Commit()
+}
+
+func (m shop) around(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	return v.Done(fsm.None{}), pgx.BeginFunc(ctx, m.db, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `update account set cents = cents + 1 where id = 2`) // want `effect: step "around" may run more than once, and this adds each time`
+		return err
+	})
 }

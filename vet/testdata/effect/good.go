@@ -16,7 +16,7 @@ func (m shop) good() fsm.Definition {
 	return Good.Define(
 		fsm.Step("start", m.keyed), fsm.Step("header", m.header), fsm.Step("get", m.get), fsm.Step("elsewhere", m.elsewhere),
 		fsm.Step("inTx", m.inTx), fsm.Step("repeatable", m.repeatable), fsm.Step("fenced", m.fenced), fsm.Step("made", m.made),
-		fsm.Step("looks", m.looks), fsm.Step("asks", m.asks),
+		fsm.Step("looks", m.looks), fsm.Step("asks", m.asks), fsm.Step("within", m.within), fsm.Step("given", m.given),
 	)
 }
 
@@ -141,7 +141,7 @@ func (m shop) looks(ctx context.Context, v *visit) (fsm.Outcome, error) {
 // asks whether an earlier run has paid.
 func (m shop) asks(_ context.Context, v *visit) (fsm.Outcome, error) {
 	if answer, err := m.client.Get("https://pay.example/charged"); err != nil || answer.StatusCode == http.StatusOK {
-		return v.Done(fsm.None{}), err
+		return v.Next("within", v.State), err
 	}
 	_, err := m.client.Post("https://pay.example", "text/plain", nil)
 	return v.Done(fsm.None{}), err
@@ -151,4 +151,32 @@ func (m shop) asks(_ context.Context, v *visit) (fsm.Outcome, error) {
 func (m shop) handle(ctx context.Context) error {
 	_, err := m.db.Exec(ctx, `insert into booking (cents) values (1)`)
 	return err
+}
+
+// within looks in its own transaction.
+func (m shop) within(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	return v.Next("given", v.State), pgx.BeginFunc(ctx, m.db, func(tx pgx.Tx) error {
+		var there bool
+		if err := tx.QueryRow(ctx, `select exists (select from booking where id = $1)`, v.ID).Scan(&there); err != nil || there {
+			return err
+		}
+		_, err := tx.Exec(ctx, `insert into booking (id) values ($1)`, v.ID)
+		return err
+	})
+}
+
+// given uses transactions that others have begun, who may commit them with the outcome.
+func (m shop) given(_ context.Context, v *visit) (fsm.Outcome, error) {
+	return engine.InTx(func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error) {
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `insert into booking (cents) values ($1)`, v.State)
+			return err
+		})
+		inner, err2 := tx.Begin(ctx)
+		if err != nil || err2 != nil {
+			return nil, err
+		}
+		_, err = inner.Exec(ctx, `insert into booking (cents) values ($1)`, v.State)
+		return v.Done(fsm.None{}), err
+	}), nil
 }

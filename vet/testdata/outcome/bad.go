@@ -46,3 +46,16 @@ func known(ctx context.Context, v *visit) (fsm.Outcome, error) {
 		return v.Done(1), errors.New("no") // want `outcome: the engine ignores`
 	}), nil
 }
+
+// The values stand in variables.
+func named(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	out := v.Next("a", v.State)
+	if err := work(ctx); err != nil {
+		return out, fmt.Errorf("work: %w", err) // want `outcome: the engine ignores`
+	}
+	if v.State > 1 {
+		err := errors.New("no")
+		return v.Done(1), err // want `outcome: the engine ignores`
+	}
+	return out, nil
+}

@@ -45,3 +45,17 @@ func batch(_ context.Context, all []*visit) ([]fsm.Outcome, error) {
 func notAStep(v *visit) (*fsm.NextOutcome, error) {
 	return v.Next("a", 1), errors.New("for its caller")
 }
+
+// Variables that have other values by now.
+func assigned(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	var out fsm.Outcome = v.Next("a", v.State)
+	err := errors.New("not yet")
+	if v.State > 1 {
+		err = work(ctx)
+	}
+	if v.State > 2 {
+		out = nil
+		return out, errors.New("no")
+	}
+	return v.Done(1), err
+}
