@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -70,6 +71,9 @@ type Drained struct {
 	// Unknown lists the machines of instances that could run now if the kit had them, as
 	// "name/version", in order.
 	Unknown []string
+	// Unserved lists the queues of instances that could run now if the kit's Config had them, in
+	// order. A node has the queue default, unless its graph or its spec says otherwise.
+	Unserved []string
 }
 
 // StepLimitError is returned when a Drain or Advance would run more steps than its [Limit]: the
@@ -303,6 +307,17 @@ func (k *Kit) sum(ctx context.Context, d *Drained) error {
 	}
 	if d.Unknown, err = scanStrings(rows); err != nil {
 		return err
+	}
+	if k.queues != nil {
+		rows, err := k.Pool.Query(ctx, `SELECT DISTINCT queue FROM `+k.instances()+`
+			WHERE status = 'runnable' AND NOT paused AND eligible_at <= clock_timestamp() AND queue <> ALL ($1) ORDER BY 1`,
+			slices.Collect(maps.Keys(k.queues)))
+		if err != nil {
+			return err
+		}
+		if d.Unserved, err = scanStrings(rows); err != nil {
+			return err
+		}
 	}
 	return k.holdNow(ctx) // what the last step has set is not older than this
 }

@@ -292,7 +292,9 @@ func TestQueuesAreChosen(t *testing.T) {
 	only := durabletest.New(t, durabletest.Config{Machines: []fsm.Definition{parcels}, DatabaseURL: pgtest.URL(t),
 		Options: func(c *engine.Config) { c.Queues = map[string]engine.Queue{"other": {}} }})
 	insert(t, only, parcel.New("left"))
-	require.Zero(t, durabletest.RequireDrain(t, only).Steps, "as production, it works on the queues of its Config")
+	drained := durabletest.RequireDrain(t, only)
+	require.Zero(t, drained.Steps, "as production, it works on the queues of its Config")
+	require.Equal(t, []string{"parcels"}, drained.Unserved)
 
 	_, err := kit.Engine.Admin().PauseQueue(t.Context(), "parcels")
 	require.NoError(t, err)
@@ -309,6 +311,7 @@ func TestUnknownMachinesAreNamed(t *testing.T) {
 	d := durabletest.RequireDrain(t, kit)
 	require.Zero(t, d.Steps)
 	require.Equal(t, []string{"checkout/1"}, d.Unknown)
+	require.Empty(t, d.Unserved, "a kit without queues serves all")
 }
 
 func TestTheEndOfTheContextCancelsTheStep(t *testing.T) {
