@@ -71,3 +71,16 @@ func keep(ctx context.Context, key string, conn *pgx.Conn) {
 		_ = conn.Close(ctx)
 	}
 }
+
+// CloseKept closes the connections that are kept. One may have a goroutine of pgx's, which reads
+// until the next answer if a statement took long to send.
+func CloseKept(ctx context.Context) {
+	keptMu.Lock()
+	defer keptMu.Unlock()
+	for key, idle := range kept {
+		for _, conn := range idle {
+			_ = conn.Close(ctx)
+		}
+		delete(kept, key)
+	}
+}
