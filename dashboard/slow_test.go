@@ -227,14 +227,17 @@ func TestReadersThatReadNothingHoldNoExportUp(t *testing.T) {
 		}
 		return answer.StatusCode
 	}
+	serve := func(format string, deadlines bool) (w *stuck, ended chan any) {
+		w, ended = &stuck{ResponseRecorder: httptest.NewRecorder(), deadlines: deadlines, begun: make(chan struct{}), freed: make(chan struct{})}, make(chan any, 1)
+		go func() {
+			defer func() { ended <- recover() }()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/export?rows=2&format="+format, nil))
+		}()
+		return w, ended
+	}
 	begin := func(format string, deadlines bool) (*stuck, chan any) {
 		for t.Context().Err() == nil {
-			w := &stuck{ResponseRecorder: httptest.NewRecorder(), deadlines: deadlines, begun: make(chan struct{}), freed: make(chan struct{})}
-			ended := make(chan any, 1)
-			go func() {
-				defer func() { ended <- recover() }()
-				h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/export?rows=2&format="+format, nil))
-			}()
+			w, ended := serve(format, deadlines)
 			select {
 			case <-ended: // it took a busy machine too long to read the first instance
 				continue
@@ -271,9 +274,26 @@ func TestReadersThatReadNothingHoldNoExportUp(t *testing.T) {
 			end(second, secondEnded)
 		}
 	}
+	// A reader that does not take its refusal holds up no other export. This list is in no cache.
+	lock, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = lock.Exec(t.Context(), `LOCK TABLE gendurable.gen_durable`)
+	require.NoError(t, err)
+	first, firstEnded := serve("json&order=oldest", false)
+	second, secondEnded := serve("json&order=oldest", false)
+	<-first.begun
+	<-second.begun
+	require.NotEqual(t, http.StatusOK, first.Code)
+	require.NotEqual(t, http.StatusOK, second.Code)
+	require.NoError(t, lock.Rollback(t.Context()))
+	require.Eventually(t, func() bool { return status() == http.StatusOK }, patience, 10*time.Millisecond)
+	end(first, firstEnded)
+	end(second, secondEnded)
+
 	// A read of an instance takes no longer than a page may.
 	w, ended := begin("json", true)
-	lock, err := pool.Begin(t.Context())
+	lock, err = pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = lock.Exec(t.Context(), `LOCK TABLE gendurable.gen_durable`)

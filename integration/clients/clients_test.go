@@ -316,7 +316,7 @@ func (f *fleet) play(seed uint64, key string, calls int) []porcupine.Operation {
 	})
 	var pause time.Duration
 	if f.crew != nil {
-		pause = 150 * time.Millisecond                  // so that calls go on while a process is gone
+		pause = callPause
 		disturber := rand.New(rand.NewPCG(seed, 1<<32)) //nolint:gosec // a plan
 		cutter.Go(func() { f.crew.disturb(over, disturber) })
 	}

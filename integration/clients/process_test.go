@@ -47,7 +47,7 @@ const saysReady, saysStale = "ready", "stale"
 const (
 	stepTakes    = 150 * time.Millisecond
 	processLease = 500 * time.Millisecond
-	callPause    = 300 * time.Millisecond
+	callPause    = 150 * time.Millisecond
 )
 
 // work is the worker process. It ends with the test, however that ends.

@@ -31,7 +31,7 @@ func (m shop) keyed(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	return v.Next("header", v.State), nil
 }
 
-// The other side may have a name of its own for the key.
+// The other side may name the key differently.
 func (m shop) header(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	request, err := http.NewRequestWithContext(ctx, "POST", "https://pay.example", nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func (m shop) get(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	return v.Next("elsewhere", v.State), nil
 }
 
-// Whoever gets the request may set its key.
+// The function that gets the request may set its key.
 func (m shop) elsewhere(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://pay.example", nil)
 	if err != nil {
@@ -165,7 +165,7 @@ func (m shop) within(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	})
 }
 
-// given uses transactions that others have begun, who may commit them with the outcome.
+// given uses transactions that this code has not begun: their commit may be the outcome's.
 func (m shop) given(_ context.Context, v *visit) (fsm.Outcome, error) {
 	return engine.InTx(func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error) {
 		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
