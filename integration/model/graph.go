@@ -178,10 +178,15 @@ func (w *World) SkipsDue() bool {
 	return w.first(func(i *Instance) bool { return i.toSkip() && !i.Paused }) != nil
 }
 
-// Skip fails nodes that are to be skipped, all at once.
+// Skip fails nodes that are to be skipped, all at once: why each is skipped does not depend on how
+// the others end.
 func (w *World) Skip(page []*Instance) {
-	for _, i := range page {
-		text := "skipped: " + w.unmet(i)
+	texts := make([]string, len(page))
+	for n, i := range page {
+		texts[n] = "skipped: " + w.unmet(i)
+	}
+	for n, i := range page {
+		text := texts[n]
 		w.remember(i, "fail", text, "")
 		i.Status, i.Failure, i.FinishedAt, i.LastError = Failed, "skipped", w.Now, text
 		w.swept(i, i, "node.skip", text)

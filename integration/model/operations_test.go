@@ -267,7 +267,7 @@ func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 		return []claim{decisions[0].claim}
 	}
 	require.NoError(p, err)
-	p.miss(got.Missed)
+	p.missBehind(decisions, got.Missed)
 	var rest []store.Entry
 	verdicts := map[int64]store.Verdict{}
 	for n, want := range p.model.Commit(batch) {
@@ -341,7 +341,7 @@ func (p *pair) transact(d decision) (kept []claim) {
 	require.Equal(p, begins, got.Decided, "whether its function is called")
 	applied := p.model.Commit(batch)[0]
 	require.Equal(p, applied, got.Applied[d.real.ID], "applied")
-	p.miss(got.Missed)
+	p.missBehind([]decision{d}, got.Missed)
 	if applied && d.keep {
 		kept = append(kept, claim{batch[0].Advanced(&p.model), advanced(d.real, entry.Commit)})
 	}

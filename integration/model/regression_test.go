@@ -154,6 +154,43 @@ func TestARestartBesideWhatHasBegun(t *testing.T) {
 	}
 }
 
+// A node that gives way frees its partition key although no row is held: the next of the key goes
+// on once the worker has promoted it.
+func TestTheKeyOfANodeThatGivesWay(t *testing.T) {
+	p := newHistory(t)
+	root := p.insert(plain("1"))[0]
+	of := func(state string) model.Spec {
+		spec := plain(state)
+		spec.PartitionKey = "north"
+		return spec
+	}
+	graph := spawn(of("2"))
+	graph.Graph = &model.Graph{Nodes: []string{"a"}}
+	p.commitOne(p.claimOne(&everyone, root), graph)
+	node := p.claimOne(&everyone, root+1)
+	next := p.insert(of("3"))[0]
+	p.commitOne(node, model.Outcome{Kind: model.Again, Delay: time.Minute, Unbegun: true, At: model.Never})
+	require.Contains(t, p.missed, "north")
+	p.claimOne(&everyone, next)
+}
+
+// Two nodes that a failure leaves without what they wait for are skipped at once: why the one is
+// does not depend on the other's end.
+func TestWhyNodesAreSkippedAtOnce(t *testing.T) {
+	p := newHistory(t)
+	root := p.insert(plain("1"))[0]
+	graph := spawn(plain("2"), plain("3"), plain("4"))
+	graph.Graph = &model.Graph{
+		Nodes: []string{"a", "b", "c"}, Any: []int{0, 0, 1},
+		Edges: []model.Link{{From: 0, To: 1}, {From: 0, To: 2, Needs: model.NeedsAny}, {From: 1, To: 2}},
+	}
+	p.commitOne(p.claimOne(&everyone, root), graph)
+	p.commitOne(p.claimOne(&everyone, root+1), stop())
+	p.skips(1000)
+	require.Equal(t, `skipped: too few of a quorum are done: node "a" is failed`, p.model.Get(root+3).LastError)
+	p.claimOne(&everyone, root)
+}
+
 // Children of a round that its parent has given up do not open the barrier of the next (T87).
 func TestOldRoundDoesNotOpenTheNewBarrier(t *testing.T) {
 	p := newHistory(t)

@@ -72,6 +72,20 @@ func (p *pair) miss(keys []string) {
 	}
 }
 
+// missBehind notes keys whose head no commit of these outcomes has promoted. Nodes that give way
+// leave that to Promote, also if no row is held: see store's freed.
+func (p *pair) missBehind(decisions []decision, keys []string) {
+	p.miss(slices.DeleteFunc(keys, func(key string) bool {
+		left := slices.ContainsFunc(decisions, func(d decision) bool {
+			return d.real.PartitionKey == key && d.outcome.Unbegun && d.Node != "" && d.Visit == 0
+		})
+		if left {
+			p.missed[key] = true
+		}
+		return left
+	}))
+}
+
 // arrive sends a signal with start.
 func (p *pair) arrive(spec model.Spec, name, payload, dedupKey string) {
 	spec.UID = p.uid()
