@@ -89,7 +89,7 @@ MODULE := github.com/gendurable/gendurable
 
 tests-modules: bin/withpg bin/tier $(NODE_PACKAGES) ## Run the tests of the modules beside the library
 	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium: its tests are skipped (make chromium installs it)"
-	@for module in integration/clients integration/extensions telemetry integration/browser; do \
+	@for module in integration/clients integration/extensions telemetry integration/browser tools/release; do \
 		$(STAGE) $$module bin/withpg go -C $$module test -json -vet=off -timeout 10m ./... || exit 1; done
 	@$(STAGE) examples/bakery bin/withpg $(MAKE) --no-print-directory release-check
 

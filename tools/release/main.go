@@ -86,9 +86,14 @@ func requiredVersion(path string) (string, error) {
 
 func check(ctx context.Context, root, work, version string) error {
 	proxy, tree := filepath.Join(work, "proxy"), filepath.Join(work, "tree")
-	if err := committed(ctx, root, tree); err != nil {
+	if err := committed(ctx, root, "HEAD", tree); err != nil {
 		return err
 	}
+	names, err := compatible(ctx, root, tree, work, version)
+	if err != nil {
+		return err
+	}
+	fmt.Println(names)
 	for path, folder := range map[string]string{library: tree, telemetry: filepath.Join(tree, "telemetry")} {
 		if err := pack(proxy, module.Version{Path: path, Version: version}, folder); err != nil {
 			return fmt.Errorf("pack %s: %w", path, err)
@@ -131,13 +136,13 @@ func check(ctx context.Context, root, work, version string) error {
 	return nil
 }
 
-// committed writes the repository's tree at HEAD into a folder.
-func committed(ctx context.Context, root, into string) error {
+// committed writes the repository's tree at a commit into a folder.
+func committed(ctx context.Context, root, commit, into string) error {
 	if err := os.Mkdir(into, 0o755); err != nil {
 		return err
 	}
 	packed := into + ".tar"
-	if err := command(ctx, root, os.Environ(), "git", "archive", "--output="+packed, "HEAD"); err != nil {
+	if err := command(ctx, root, os.Environ(), "git", "archive", "--output="+packed, commit); err != nil {
 		return err
 	}
 	return command(ctx, into, os.Environ(), "tar", "-xf", packed)
