@@ -219,17 +219,18 @@ func TestSpecsOfNodes(t *testing.T) {
 	list := dag.Do(g, "list", in, func(context.Context, string) ([]int, error) { return []int{7, 8}, nil })
 	sizes := dag.Each(g, "sizes", list, func(_ context.Context, n int) (int, error) { return n, nil }, with)
 	called := dag.Call(g, "called", in, counted, dag.With(func(s fsm.Spec) fsm.Spec { return s.Key(fsm.Key("counted:" + s.State().(string))) }))
+	prices := fsm.Declare[string, int]("prices", fsm.Queue("prices"))
+	priced := dag.Call(g, "priced", in, prices)
 	branch := dag.Prepare(g, "branch", func(_ context.Context, b bool) (bool, error) { return b, nil })
 	check := dag.Decide(g, "check", called, func(_ context.Context, n int, add *dag.Adder) (int, error) {
 		branch.Add(add, true)
 		return n, nil
-	})
-	all := dag.Do3(g, "all", check, sizes, dag.Added(check, branch), func(_ context.Context, n int, of []int, b []bool) (string, error) {
+	}, dag.With(func(s fsm.Spec) fsm.Spec { return s.Queue("decisions") }))
+	all := dag.Do3(g, "all", check, dag.After(sizes, priced), dag.Added(check, branch), func(_ context.Context, n int, of []int, b []bool) (string, error) {
 		return fmt.Sprint(n, of, b), nil
 	}, dag.With(func(s fsm.Spec) fsm.Spec { return s.Queue("io") }))
-	kit := durabletest.New(t, durabletest.Config{Machines: append(g.Return(all), counted.Job(func(_ context.Context, s string) (int, error) {
-		return len(s), nil
-	}))})
+	length := func(_ context.Context, s string) (int, error) { return len(s), nil }
+	kit := durabletest.New(t, durabletest.Config{Machines: append(g.Return(all), counted.Job(length), prices.Job(length))})
 	states = nil
 	id, err := kit.Engine.Insert(t.Context(), machine.New("abc").Queue("tonight").Label("tenant", "acme"))
 	require.NoError(t, err)
@@ -239,12 +240,15 @@ func TestSpecsOfNodes(t *testing.T) {
 
 	rows, err := kit.Engine.Ent().Instance.Query().All(t.Context())
 	require.NoError(t, err)
-	require.Len(t, rows, 10)
+	require.Len(t, rows, 12)
 	for _, row := range rows {
 		queue, labels := "tonight", fsm.Texts{"tenant": "acme"}
 		switch row.Machine {
+		case "prices":
+			queue = "prices" // its own
+		case "placed.check":
+			queue = "decisions"
 		case "counted":
-			queue = "default" // its own
 			require.Equal(t, "counted:abc", *row.CorrelationKey)
 		case "placed.all":
 			queue = "io"

@@ -16,6 +16,7 @@ type Branch[A, B any] struct {
 	name    string
 	options options
 	machine *fsm.Machine[A, B]
+	spec    func(argument A) fsm.Spec
 	labels  func(s fsm.Spec, labels map[string]string) fsm.Spec
 }
 
@@ -27,13 +28,16 @@ func Prepare[I, R, A, B any](g *Graph[I, R], name string, f func(context.Context
 	if o.bad != nil {
 		g.fault(fmt.Sprintf("nodes[%.80q]", name), o.bad)
 	}
-	machine := fsm.Declare[A, B](g.machine.Name()+"."+name, fsm.Version(g.machine.Version()), fsm.Queue(g.queue()))
+	full := g.machine.Name() + "." + name
+	machine := fsm.Declare[A, B](full, fsm.Version(g.machine.Version()), fsm.Queue(g.queue()))
 	var zero A
 	if o.keyed(machine.New(zero)) {
 		g.fault(fmt.Sprintf("nodes[%.80q]", name), errKeyed)
 	}
 	g.machines = append(g.machines, machine.Job(f).Retry(o.retry))
-	return &Branch[A, B]{g, name, o, machine, g.labelled}
+	// A spec without a queue gets the queue of the graph's instance, which may not be the machine's.
+	unqueued := fsm.Declare[A, B](full, fsm.Version(g.machine.Version()))
+	return &Branch[A, B]{g, name, o, machine, unqueued.New, g.labelled}
 }
 
 // Adder collects the nodes that a decision point adds. It is valid only during the call that
@@ -62,7 +66,7 @@ func (b *Branch[A, B]) Add(to *Adder, argument A) {
 		to.bad = fmt.Errorf("branch %.80q belongs to another graph: prepare it in this one", b.name)
 		return
 	}
-	n := fsm.Node(fmt.Sprintf("%s%d", prefix(to.node, b.name), to.count[b.name]), b.options.spec(b.labels(b.machine.New(argument).Queue(to.at.Queue), to.at.Labels)))
+	n := fsm.Node(fmt.Sprintf("%s%d", prefix(to.node, b.name), to.count[b.name]), b.options.spec(b.labels(b.spec(argument), to.at.Labels)))
 	to.count[b.name]++
 	for _, a := range to.ahead(b.name) {
 		if a.need == ended {

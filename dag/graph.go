@@ -36,8 +36,8 @@ type node[I any] struct {
 }
 
 // New begins the declaration of a graph. The state of the machine is the input of the graph, and
-// its result the graph's result. Its nodes run in the queue of its instance, unless [With] says
-// otherwise.
+// its result the graph's result. Its nodes run in the queue of its instance, and so do instances of
+// [Call] whose machine names no queue, unless [With] says otherwise.
 func New[I, R any](machine *fsm.Machine[I, R]) *Graph[I, R] { return &Graph[I, R]{machine: machine} }
 
 // InheritLabels gives the labels of an instance of the graph to its nodes, to the pieces of [Each]

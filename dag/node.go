@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 )
 
 // Option changes a node: see [Retry] and [With].
@@ -22,9 +23,9 @@ type options struct {
 func Retry(p fsm.RetryPolicy) Option { return func(o *options) { o.retry = p } }
 
 // With changes the spec of the instances that do the work of a node: its priority, its labels, its
-// deadline, its queue in place of the graph's. That is the node itself, or one that a decision
-// point adds; of [Each] and [Some] the pieces, each with its element as the state; of [Call] the
-// instance that it inserts. Only the latter may have a key.
+// deadline, its queue in place of the graph's or of its machine's. That is the node itself, or one
+// that a decision point adds; of [Each] and [Some] the pieces, each with its element as the state;
+// of [Call] the instance that it inserts. Only the latter may have a key.
 func With(change func(fsm.Spec) fsm.Spec) Option {
 	return func(o *options) {
 		if change == nil {
@@ -134,7 +135,8 @@ func add[I, R, T any](g *Graph[I, R], name string, none bool, opts []Option, run
 }
 
 // Call adds a node that inserts an instance of another machine with this state, and waits for its
-// end. The node has the result of that instance, and fails if it fails.
+// end. The instance is in the queue that [With] or its machine names, else in the graph's. The node
+// has the result of that instance, and fails if it fails.
 func Call[I, R, S, T any](g *Graph[I, R], name string, state Value[S], of *fsm.Machine[S, T], opts ...Option) Value[T] {
 	o := collect(opts)
 	machine := declare[T](g, name)
@@ -144,7 +146,7 @@ func Call[I, R, S, T any](g *Graph[I, R], name string, state Value[S], of *fsm.M
 			if err != nil {
 				return nil, err
 			}
-			return v.ScheduleChildren("join", v.State, o.spec(g.labelled(of.New(arg), v.Labels))), nil
+			return v.ScheduleChildren("join", v.State, hidden.InQueue(o.spec(g.labelled(of.New(arg), v.Labels)), v.Queue)), nil
 		}).To("join"),
 		fsm.Step("join", func(_ context.Context, v *fsm.Visit[I, T]) (fsm.Outcome, error) {
 			all := of.Children(v)

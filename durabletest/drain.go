@@ -72,7 +72,8 @@ type Drained struct {
 	// "name/version", in order.
 	Unknown []string
 	// Unserved lists the queues of instances that could run now if the kit's Config had them, in
-	// order. A node has the queue default, unless its graph or its spec says otherwise.
+	// order. A node is in its graph's queue, a child in "default", unless its spec or its machine
+	// names another.
 	Unserved []string
 }
 

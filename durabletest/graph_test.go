@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/durabletest"
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/fsm"
 )
 
@@ -49,6 +51,70 @@ func travelling(full func(hotel string) bool) []fsm.Definition {
 		return v.Done(v.State + " with " + flight), nil
 	}
 	return []fsm.Definition{trip.Define(fsm.Step("start", plan), fsm.Step("end", end)), book.Define(fsm.Step("start", start))}
+}
+
+// A kit that serves the queue of a graph alone runs all nodes that name no queue, also in a graph
+// that a node makes, after a node of another queue has added them, and after a Rewind and a
+// Restart. A node that names an unserved queue stands still, and the kit names the queue.
+func TestAGraphRunsInTheQueueOfItsRoot(t *testing.T) {
+	t.Parallel()
+	root, inner, leaf := fsm.Declare[string, string]("root", fsm.Queue("etl")), fsm.Declare[string, string]("inner"), fsm.Declare[string, string]("leaf")
+	far := fsm.Declare[string, string]("far", fsm.Queue("far"))
+	broken := true
+	end := func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
+		if v.Round().Failed > 0 {
+			return v.Fail(errors.New("a node has failed")), nil
+		}
+		return v.Done(""), nil
+	}
+	machines := []fsm.Definition{
+		root.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
+			return v.ScheduleGraph("end", v.State, fsm.Node("leaf", leaf.New(v.State)), fsm.Node("inner", inner.New("")).AfterEnd("leaf"),
+				fsm.Node("adds", far.New("")).AfterEnd("inner")), nil
+		}), fsm.Step("end", end)),
+		inner.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
+			return v.ScheduleGraph("end", v.State, fsm.Node("below", leaf.New(""))), nil
+		}), fsm.Step("end", end)),
+		leaf.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
+			if v.State == "broken" && broken {
+				return v.Fail(errors.New("broken")), nil
+			}
+			return v.Done(""), nil
+		})),
+		far.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
+			return v.Done("").Add(fsm.Node("added", leaf.New("")), fsm.Node("again", inner.New("")).After("added"), fsm.Node("far", far.New("end").Step("end"))), nil
+		}), fsm.Step("end", end)),
+	}
+	kit := durabletest.New(t, durabletest.Config{Machines: machines, Options: func(c *engine.Config) {
+		c.Queues = map[string]engine.Queue{"etl": {}, "tonight": {}}
+	}})
+	_, err := kit.Engine.Insert(t.Context(), root.New("broken").Queue("tonight"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"far"}, durabletest.RequireDrain(t, kit).Unserved)
+	other := durabletest.New(t, durabletest.Config{Machines: machines})
+	id, err := other.Engine.Insert(t.Context(), root.New("broken").Queue("tonight"))
+	require.NoError(t, err)
+	durabletest.RequireDrain(t, other)
+	want := map[string]string{"leaf": "tonight", "inner": "tonight", "below": "tonight", "adds": "far", "added": "tonight", "again": "tonight", "far": "far"}
+	inQueues := func(n int) {
+		rows, err := other.Engine.Ent().Instance.Query().Where(instance.NodeNotNil()).All(t.Context())
+		require.NoError(t, err)
+		require.Len(t, rows, n)
+		for _, row := range rows {
+			require.Equal(t, want[*row.Node], row.Queue, "node %s", *row.Node)
+		}
+	}
+	inQueues(8)
+	_, err = other.Engine.Admin().Rewind(t.Context(), id, "start", fsm.Change{})
+	require.NoError(t, err)
+	durabletest.RequireDrain(t, other)
+	inQueues(16)
+	broken = false
+	_, err = other.Engine.Admin().Restart(t.Context(), id)
+	require.NoError(t, err)
+	durabletest.RequireDrain(t, other)
+	durabletest.RequireDone(t, other, root, id)
+	inQueues(16)
 }
 
 // A graph goes node by node, each by one DrainOne.

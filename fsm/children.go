@@ -276,11 +276,14 @@ func (j *ChildrenOutcome) erase(of *step.Claim) (*step.Commit, error) {
 	if err != nil {
 		return nil, err
 	}
-	what := j.what()
+	what, place := j.what(), alone
+	if graph != nil {
+		place = func(s Spec) Spec { return s.inQueue(j.exec.claim.Queue) }
+	}
 	c := &step.Commit{Kind: step.Children, Step: j.to, State: state, Spawn: make([]step.Spec, 0, len(j.children)), Join: join, Graph: graph}
 	size := len(state) + graph.Bytes()
 	for i, child := range j.children {
-		spec, err := j.exec.spawned(child)
+		spec, err := j.exec.spawned(child, place)
 		if bad, ok := errors.AsType[*SpecError](err); ok {
 			return nil, outcomeFault(fmt.Sprintf("%s[%d].%s", what, i, bad.Field), bad.Err)
 		} else if err != nil {
@@ -310,18 +313,24 @@ func (j *ChildrenOutcome) rejoin(state json.RawMessage) (*step.Commit, error) {
 	return &step.Commit{Kind: step.Rejoin, Step: j.to, State: state, Join: join}, nil
 }
 
-// spawned passes a child to the host's middleware, and validates the spec that this returns.
-func (x *execution) spawned(child Spec) (*step.Spec, error) {
+// alone is the place of a child that is no node: its queue is its own.
+func alone(s Spec) Spec { return s }
+
+// spawned passes a child to the host's middleware, and validates the spec that this returns. place
+// gives a node its graph's queue: the middleware sees it, and may return a spec without it.
+func (x *execution) spawned(child Spec, place func(Spec) Spec) (*step.Spec, error) {
 	ctx := x.ctx
 	if ctx == nil { // a test made the visit by hand
 		ctx = context.Background()
 	}
+	child = place(child)
 	if through := x.env.Child; through != nil {
 		changed, err := through(ctx, child)
 		if err != nil {
 			return nil, specFault("middleware", err)
 		}
 		child, _ = changed.(Spec)
+		child = place(child)
 	}
 	spec, err := child.erase(x.env)
 	if err != nil {

@@ -10,6 +10,7 @@ func init() { //nolint:gochecknoinits // so they are no part of what the package
 	h.Commit = func(o Outcome, of *step.Claim) (*step.Commit, error) { return o.erase(of) }
 	h.Spec, h.Signal = Spec.erase, Message.erase
 	h.Change = Change.apply
+	h.InQueue = Spec.inQueue
 	h.Definition = func(machine func() *step.Machine) Definition { return made(machine) }
 	h.Outcome = func(commit func(*step.Claim) (*step.Commit, error)) Outcome { return decided(commit) }
 }

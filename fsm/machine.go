@@ -21,6 +21,7 @@ type Machine[S, R any] struct{ d declaration }
 type declaration struct {
 	name, queue, initial string
 	version              int
+	queued               bool // Queue names the queue
 	deadline             time.Duration
 	retain               Retention
 	stateSince           int // 0: since this version
@@ -42,8 +43,11 @@ type DeclareOption func(*declaration)
 // unless [StateSince], [ResultSince] or a [Migrate] says how.
 func Version(n int) DeclareOption { return func(d *declaration) { d.version = n } }
 
-// Queue sets the queue of new instances, unless their [Spec] sets another; "default" unless given.
-func Queue(name string) DeclareOption { return func(d *declaration) { d.queue = name } }
+// Queue sets the queue of new instances, unless their [Spec] sets another. Unless given, a node of
+// a graph is in the queue of the graph's root, and every other instance in "default".
+func Queue(name string) DeclareOption {
+	return func(d *declaration) { d.queue, d.queued = name, true }
+}
 
 // Initial sets the first step of new instances, unless their [Spec] sets another; "start" unless
 // given.
@@ -129,6 +133,7 @@ func (d *declaration) spec(state any) Spec {
 		state:    state,
 		declared: errors.Join(d.faults()...),
 		of:       d.state,
+		queued:   d.queued,
 	}
 	if d.key != nil && s.declared == nil {
 		s = s.keyed(d.key)

@@ -29,7 +29,8 @@ type nodeEdge struct {
 
 // Node describes a node of a graph, for [Visit.ScheduleGraph]. The name is unique in the graph, 1
 // to 512 bytes of UTF-8. The spec may have anything but a correlation key. A Delay, a time or a
-// deadline of it counts from the commit that makes the graph.
+// deadline of it counts from the commit that makes the graph. If neither the spec nor its machine
+// names a queue, the node is in the queue of the graph's root.
 func Node(name string, spec Spec) GraphNode { return GraphNode{name: name, spec: spec} }
 
 // After lets the node wait until these nodes are done. If one of them fails, the node is skipped:

@@ -87,7 +87,7 @@ func (x *execution) additions(nodes []GraphNode) (*step.Additions, error) {
 	}
 	size := out.Graph.Bytes()
 	for i, n := range nodes {
-		spec, err := x.spawned(n.spec)
+		spec, err := x.spawned(n.spec, Spec.inRootsQueue)
 		if bad, ok := errors.AsType[*SpecError](err); ok {
 			return nil, outcomeFault(fmt.Sprintf("add[%d].%s", i, bad.Field), bad.Err)
 		} else if err != nil {

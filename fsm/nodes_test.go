@@ -43,6 +43,65 @@ func TestScheduleGraph(t *testing.T) {
 	require.Empty(t, got.Spawn)
 }
 
+// A node is in the queue that its spec, the middleware or its machine names, else in the root's. Of
+// an added one the commit knows it, and the middleware sees none. A child that is no node is in its
+// machine's.
+func TestQueuesOfNodes(t *testing.T) {
+	t.Parallel()
+	io := fsm.Declare[cart, string]("io", fsm.Queue("io"))
+	anew := fsm.Declare[cart, string]("anew")
+	specs := []fsm.Spec{cartMachine.New(cart{}), cartMachine.New(cart{}).Queue("own"), io.New(cart{}), io.New(cart{}).Queue("own"), anew.New(cart{}),
+		cartMachine.New(cart{}).Queue("moved")}
+	var seen []string
+	env := &step.Env{Codec: fsm.JSON{}, Limits: step.Limits{}.WithDefaults(), Child: func(_ context.Context, spec any) (any, error) {
+		s := spec.(fsm.Spec)
+		o := s.Options()
+		seen = append(seen, o.Queue)
+		switch {
+		case o.Machine == "anew":
+			return anew.New(cart{}), nil
+		case o.Queue == "moved":
+			return s.Queue("by middleware"), nil
+		}
+		return s, nil
+	}}
+	queues := func(out func(v *cartVisit) fsm.Outcome) (queues []string, ofRoot []int) {
+		seen = nil
+		m := hidden.Machine(two(func(_ context.Context, v *cartVisit) (fsm.Outcome, error) { return out(v), nil }))
+		got, err := m.Steps["start"].Run(t.Context(), &step.Claim{Env: env, ID: 1, Machine: m.Name, Version: 1, Step: "start", Queue: "here", State: json.RawMessage(`{}`),
+			Node: "n", Parent: 9})
+		require.NoError(t, err)
+		spawned := got.Spawn
+		if got.Add != nil {
+			spawned = got.Add.Specs
+		}
+		for i, s := range spawned {
+			if queues = append(queues, s.Queue); s.OfRoot {
+				ofRoot = append(ofRoot, i)
+			}
+		}
+		return queues, ofRoot
+	}
+	nodes := make([]fsm.GraphNode, len(specs))
+	for i, s := range specs {
+		nodes[i] = fsm.Node(fmt.Sprint("n", i), s)
+	}
+
+	got, late := queues(func(v *cartVisit) fsm.Outcome { return v.ScheduleGraph("end", v.State, nodes...) })
+	require.Equal(t, []string{"here", "own", "io", "own", "here", "by middleware"}, got)
+	require.Equal(t, []string{"here", "own", "io", "own", "here", "moved"}, seen)
+	require.Empty(t, late)
+
+	got, late = queues(func(v *cartVisit) fsm.Outcome { return v.Done("").Add(nodes...) })
+	require.Equal(t, []string{"", "own", "io", "own", "", "by middleware"}, got)
+	require.Equal(t, []string{"", "own", "io", "own", "", "moved"}, seen)
+	require.Equal(t, []int{0, 4}, late)
+
+	got, late = queues(func(v *cartVisit) fsm.Outcome { return v.ScheduleChildren("end", v.State, specs...) })
+	require.Equal(t, []string{"default", "own", "io", "own", "default", "by middleware"}, got)
+	require.Empty(t, late)
+}
+
 // Each fault of a graph is found before anything is sent, and named.
 func TestFaultsOfGraphs(t *testing.T) {
 	t.Parallel()

@@ -39,6 +39,8 @@ type Spec struct {
 	keyFault             error        // why KeyFromState made no key
 	own                  *ownKey      // that the machine declares; nil: it declares none
 	hasKey, hasPartition bool
+	queued               bool // the machine or the spec names the queue
+	ofRoot               bool // the queue is that of the graph's root, which only the commit knows
 	after, when          bool
 	windows              bool // several kinds of windows were given
 	encoded              bool // state is already encoded
@@ -49,7 +51,7 @@ type Options struct {
 	Machine      string            `json:"machine"`
 	Version      int               `json:"version"`
 	Step         string            `json:"step"`
-	Queue        string            `json:"queue"`
+	Queue        string            `json:"queue"` // "": that of the graph to which a node is added
 	Priority     int               `json:"priority"`
 	Key          Key               `json:"key,omitempty"` // "": none
 	Scope        Scope             `json:"scope"`
@@ -106,9 +108,27 @@ func (s Spec) PartitionKey(k string) Spec {
 	return s
 }
 
-// Queue sets the queue, in place of the machine's own.
+// Queue sets the queue, in place of the machine's own, or of a graph's for a node of it.
 func (s Spec) Queue(name string) Spec {
-	s.o.Queue = name
+	s.o.Queue, s.queued, s.ofRoot = name, true, false
+	return s
+}
+
+// inQueue sets the queue unless the machine or the spec names one. The claim of a test may have
+// none.
+func (s Spec) inQueue(name string) Spec {
+	if !s.queued && name != "" {
+		s.o.Queue = name
+	}
+	return s
+}
+
+// inRootsQueue leaves the queue to the commit that adds the node to a graph, unless the machine or
+// the spec names one.
+func (s Spec) inRootsQueue() Spec {
+	if !s.queued {
+		s.o.Queue, s.ofRoot = "", true
+	}
 	return s
 }
 
@@ -187,7 +207,7 @@ func (s Spec) erase(env *step.Env) (*step.Spec, error) {
 		delay = s.o.Window.For
 	}
 	return &step.Spec{
-		UID: uid, Machine: s.o.Machine, Version: s.o.Version, Step: s.o.Step, Queue: s.o.Queue, Priority: int16(s.o.Priority), //nolint:gosec // checked
+		UID: uid, Machine: s.o.Machine, Version: s.o.Version, Step: s.o.Step, Queue: s.o.Queue, OfRoot: s.ofRoot, Priority: int16(s.o.Priority), //nolint:gosec // checked
 		State: state, Key: string(s.o.Key), Scope: step.Scope(s.o.Scope), PartitionKey: s.o.PartitionKey, Delay: delay, At: at,
 		Deadline: s.o.Deadline, Labels: labels, Conflict: step.Conflict(s.o.Conflict),
 		Window: step.Window{Kind: s.o.Window.Kind, Key: string(s.o.Window.Key), For: s.o.Window.For, Most: s.o.Window.Most},
@@ -212,7 +232,7 @@ func restore(stored *step.Spec) (Spec, error) {
 		o: Options{Machine: stored.Machine, Version: stored.Version, Step: stored.Step, Queue: stored.Queue, Priority: int(stored.Priority),
 			PartitionKey: stored.PartitionKey, Deadline: stored.Deadline,
 			Retain: Retention{Done: stored.Retain.Done, Failed: stored.Retain.Failed, Cancelled: stored.Retain.Cancelled}},
-		state: stored.State, encoded: true, hasPartition: stored.PartitionKey != "",
+		state: stored.State, encoded: true, queued: true, hasPartition: stored.PartitionKey != "",
 	}
 	if len(stored.Labels) > 0 {
 		if err := json.Unmarshal(stored.Labels, &s.o.Labels); err != nil {
@@ -229,7 +249,7 @@ func (s Spec) check() (at time.Time, err error) {
 	}{
 		{"machine", s.o.Machine, true},
 		{"step", s.o.Step, true},
-		{"queue", s.o.Queue, true},
+		{"queue", s.o.Queue, !s.ofRoot},
 		{"key", string(s.o.Key), s.hasKey && s.own == nil && s.keyFault == nil},
 		{"partition_key", s.o.PartitionKey, s.hasPartition},
 	} {

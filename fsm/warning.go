@@ -19,7 +19,8 @@ const (
 	// this step to such an end.
 	WarningDeadEnd WarningKind = "dead_end"
 	// WarningUnserved: engine.New was given queues, and the one that the machine declares is none of
-	// them. Its instances stand still unless another process serves it, or their specs name another.
+	// them. Its instances stand still unless another process serves it, or their specs name another. A
+	// node of a machine that names no queue is in its graph's, and needs "default" not at all.
 	WarningUnserved WarningKind = "unserved"
 )
 
@@ -35,7 +36,7 @@ type Warning struct { //nolint:errname // it is an error only where Check makes 
 
 func (w Warning) Error() string {
 	if w.Kind == WarningUnserved {
-		return fmt.Sprintf("machine %.80q version %d: this engine does not serve its queue, %.80q: another process has to", w.Machine, w.Version, w.Queue)
+		return fmt.Sprintf("machine %.80q version %d: this engine does not serve its queue, %.80q: another process has to, unless specs or graphs name another queue", w.Machine, w.Version, w.Queue)
 	}
 	why := "no way leads to it from the initial step"
 	if w.Kind == WarningDeadEnd {

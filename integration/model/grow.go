@@ -1,6 +1,9 @@
 package model
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Additions are nodes that a node adds to its graph when it ends.
 type Additions struct {
@@ -109,6 +112,7 @@ func (w *World) grow(_ *Instance, e *Entry) {
 			continue
 		}
 		at[n], fresh[n] = w.Get(w.insert(&a.Specs[n], root).ID), true
+		at[n].Queue = cmp.Or(at[n].Queue, root.Queue)
 		at[n].Node, at[n].ParentRound = a.Graph.Nodes[n], e.Claim.ParentRound
 		more++
 	}

@@ -10,5 +10,6 @@ var growMutants = []mutant{
 	{"nobody goes on behind a decision that is cancelled", "commit_grow.go", "ids, keys, mark, false, &p, stmts...)", "nil, keys, mark, false, &p, stmts...)"},
 	{"additions before what has begun", "commit_grow.go", "case !known.waits && !known.lost && !g.led", "case !known.waits && !known.lost && false && !g.led"},
 	{"additions in a circle", "commit_grow.go", "\t\tif e.back {", "\t\tif e.back && false {"},
+	{"an added node is in the queue of the node that adds it", "commit_grow.go", "g.Specs[i].Queue = g.queue\n", "g.Specs[i].Queue = g.claim.Queue\n"},
 	{"a name is added twice", "commit_grow.go", "\treturn !taken\n", "\treturn !taken || taken\n"},
 }

@@ -45,7 +45,9 @@ func (h *history) adds(c *claim) model.Outcome {
 	for n := range h.upTo(2, "additions") {
 		if name := "x" + number(h.upTo(4, "name")); n == 0 || a.Graph.Nodes[0] != name {
 			place(name)
-			a.Specs = append(a.Specs, plain(h.payload()))
+			s := plain(h.payload())
+			s.Queue = one(h, []string{"", "", "mail"}, "queue")
+			a.Specs = append(a.Specs, s)
 		}
 	}
 	var there []string

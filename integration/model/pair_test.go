@@ -203,7 +203,7 @@ func realSpec(s *model.Spec) *step.Spec {
 		labels = []byte(`{"c": "` + s.Label + `"}`)
 	}
 	return &step.Spec{
-		Labels: labels, UID: realUID(s.UID), Machine: s.Machine.Name, Version: s.Machine.Version, Step: s.Step, Queue: s.Queue,
+		Labels: labels, UID: realUID(s.UID), Machine: s.Machine.Name, Version: s.Machine.Version, Step: s.Step, Queue: s.Queue, OfRoot: s.Queue == "",
 		Priority: int16(s.Priority), State: []byte(s.State), Key: s.Key, Scope: step.Scope(s.Scope), PartitionKey: s.PartitionKey,
 		Delay: s.Delay, At: at(s.At), Deadline: s.Life,
 	}

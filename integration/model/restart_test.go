@@ -81,7 +81,7 @@ func TestGraphs(t *testing.T) {
 		}
 		h.commitOne(h.claimOne(&everyone, root), o)
 		for a := h.actors[0]; h.done < 30; h.compare() {
-			a.held = append(a.held, h.claim(&everyone, "pay", h.upTo(3, "limit"), narrow)...)
+			a.held = append(a.held, h.claim(&everyone, one(h, []string{"pay", "pay", "mail"}, "queue"), h.upTo(3, "limit"), narrow)...)
 			switch n := h.upTo(10, "operation"); {
 			case n <= 5 && len(a.held) > 0:
 				for _, c := range distinct(h.take(a)) {
@@ -123,7 +123,9 @@ func TestGraphs(t *testing.T) {
 func (h *history) nodes(most int) []model.Spec {
 	specs := make([]model.Spec, 1+h.upTo(most-1, "nodes"))
 	for n := range specs {
-		specs[n] = plain(h.payload())
+		if specs[n] = plain(h.payload()); h.rarely("another queue") {
+			specs[n].Queue = "mail"
+		}
 	}
 	return specs
 }

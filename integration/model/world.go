@@ -83,7 +83,7 @@ type Spec struct {
 	UID          int // the caller makes it
 	Machine      Machine
 	Step         string
-	Queue        string
+	Queue        string // "": of a node that is added, its root's
 	Priority     int
 	State        string
 	PartitionKey string // "": none

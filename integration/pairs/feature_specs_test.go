@@ -39,6 +39,18 @@ var _ = register(feature{
 	},
 })
 
+// The root and what it spawns are aside, but for nodes, which go where their root is.
+var _ = register(feature{
+	name:  "queue",
+	steps: plain("queue"),
+	spec: func(_ *rig, s fsm.Spec, at state) fsm.Spec {
+		if at.Kind == node {
+			return s
+		}
+		return s.Queue(aside)
+	},
+})
+
 // A retention that is over at once.
 var _ = register(feature{
 	name:  "retain",

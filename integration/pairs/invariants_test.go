@@ -51,6 +51,10 @@ var invariants = []invariant{
 	{kind: "a node lives, and its root has ended", query: `SELECT format('%s %s is %s, the root %s is %s', k.id, k.node, k.status, g.id, g.status)
 		FROM gendurable.gen_durable k JOIN gendurable.gen_durable g ON g.id = k.parent_id
 		WHERE k.node IS NOT NULL AND k.finished_at IS NULL AND g.finished_at IS NOT NULL`},
+	// Only the bounds of operators put single instances aside, as sided says.
+	{kind: "a node is in another queue than its root", query: `SELECT format('%s %s is in %s, the root %s in %s', k.id, k.node, k.queue, g.id, g.queue)
+		FROM gendurable.gen_durable k JOIN gendurable.gen_durable g ON g.id = k.parent_id
+		WHERE k.node IS NOT NULL AND k.queue <> g.queue AND NOT (k.queue = 'aside' AND k.labels ? 'side')`},
 	{kind: "a child is without its parent", query: `SELECT format('%s of %s', k.id, k.parent_id) FROM gendurable.gen_durable k
 		WHERE k.parent_id IS NOT NULL AND NOT EXISTS (SELECT FROM gendurable.gen_durable g WHERE g.id = k.parent_id)`},
 	{kind: "a claim is left", query: `SELECT format('%s of %s', id, locked_by) FROM gendurable.gen_durable WHERE status = 'executing'`},

@@ -28,6 +28,8 @@ var (
 	Outcome = step.Hidden.Outcome.(func(func(*step.Claim) (*step.Commit, error)) fsm.Outcome)
 	// Spec validates a spec and encodes its state. Its errors are of type *fsm.SpecError.
 	Spec = step.Hidden.Spec.(func(fsm.Spec, *step.Env) (*step.Spec, error))
+	// InQueue sets the queue of a spec unless the spec or its machine names one.
+	InQueue = step.Hidden.InQueue.(func(fsm.Spec, string) fsm.Spec)
 	// Signal validates a message and encodes its payload. Its errors are of type *fsm.MessageError.
 	Signal = step.Hidden.Signal.(func(fsm.Message, *step.Env) (*step.Signal, error))
 	// Change returns the state that a change makes of an instance's.

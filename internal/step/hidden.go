@@ -5,5 +5,5 @@ package step
 // here: internal/hidden and internal/byhand have them typed.
 var Hidden struct {
 	InfoOf, WithClaim, WithExecution, Restore, Snoozed, ThrottledFor, ByHand any
-	Machine, Commit, Spec, Signal, Change, Definition, Outcome               any
+	Machine, Commit, Spec, InQueue, Signal, Change, Definition, Outcome      any
 }

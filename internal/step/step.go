@@ -361,6 +361,7 @@ type Spec struct {
 	Version      int
 	Step         string
 	Queue        string
+	OfRoot       bool // of Additions: the queue is the root's, which the commit reads. Queue is "" until then
 	Priority     int16
 	State        json.RawMessage
 	Key          string // "": none

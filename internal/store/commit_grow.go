@@ -41,9 +41,9 @@ WHERE x.id = ANY(ARRAY(SELECT unnest($1::bigint[]) UNION SELECT e.to_id FROM {s}
   UNION SELECT t.id FROM {s}.gen_durable t WHERE t.parent_id = $3::bigint AND t.parent_round = $4::bigint AND t.node = ANY($5::text[])))
 ORDER BY x.id FOR NO KEY UPDATE`)
 
-// growRootSQL looks whether a root has ended, and how many nodes its graph has; NULL if its join
-// does not count them. $1 root $2 round
-var growRootSQL = named("grow root", `SELECT x.finished_at IS NOT NULL, CASE WHEN x.round = $2::bigint AND x.join_round >= x.round THEN x.join_size END
+// growRootSQL looks whether a root has ended, how many nodes its graph has (NULL if its join does
+// not count them), and in which queue it is. $1 root $2 round
+var growRootSQL = named("grow root", `SELECT x.finished_at IS NOT NULL, CASE WHEN x.round = $2::bigint AND x.join_round >= x.round THEN x.join_size END, x.queue
 FROM {s}.gen_durable x WHERE x.id = $1::bigint`)
 
 // growNodesSQL looks at the nodes of these names: what they are, whether they have ended, whether
@@ -91,6 +91,7 @@ type growth struct {
 	own   bool // in its step's own transaction
 	over  bool // the root has ended, or is gone: nothing is added
 	size  *int32
+	queue string            // the root's
 	known map[string]there  // the nodes of these names that the graph has
 	led   map[[2]int64]bool // edges that lead to nodes which have begun, and are there
 
@@ -174,7 +175,7 @@ func (s *Store) lookAt(send send, g *growth) error {
 	return send(
 		s.stmt(growLockSQL, nil, []int64{c.ID, c.Parent}, c.ID, c.Parent, c.ParentRound, targets),
 		s.stmt(growRootSQL, func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{&g.over, &g.size}, func() error { return nil })
+			_, err := pgx.ForEachRow(rows, []any{&g.over, &g.size, &g.queue}, func() error { return nil })
 			return err
 		}, c.Parent, c.ParentRound),
 		s.stmt(growNodesSQL, func(rows pgx.Rows) error {
@@ -253,10 +254,14 @@ func (g *growth) isNew(i int) bool {
 	return !taken
 }
 
-// newcomers returns the nodes to insert, and notes how many edges each waits for.
+// newcomers returns the nodes to insert, in the root's queue unless they have another, and notes
+// how many edges each waits for.
 func (g *growth) newcomers() []step.Spec {
 	place, o := map[int]int{}, &step.Commit{Graph: &step.Graph{}}
 	for i := range g.Specs {
+		if g.Specs[i].OfRoot { // Committed.Runnable looks at it, too
+			g.Specs[i].Queue = g.queue
+		}
 		if !g.isNew(i) {
 			continue
 		}
