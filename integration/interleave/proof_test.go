@@ -2,7 +2,6 @@ package interleave
 
 import (
 	"context"
-	"fmt"
 	"hash/fnv"
 	"maps"
 	"math/rand/v2"
@@ -54,7 +53,7 @@ func TestEveryInterleaving(t *testing.T) {
 		proof.check(newRig(t), s)
 		return
 	}
-	part, parts := partOf(t)
+	part, parts := tier.Part(t, partVariable)
 	began := time.Now()
 	work, done := proof.start()
 	for _, w := range worlds() {
@@ -66,7 +65,7 @@ func TestEveryInterleaving(t *testing.T) {
 				continue
 			}
 			name := w.name + strconv.Itoa(n)
-			if !proof.picked(name, max(1, proof.share/w.sparse())) || number(name)%parts != part {
+			if !proof.picked(name, max(1, proof.share/w.sparse())) || number(name)%uint64(parts) != uint64(part) {
 				continue
 			}
 			work <- func(r *rig) { proof.pair(r, &w, pair) }
@@ -80,7 +79,7 @@ func TestEveryInterleaving(t *testing.T) {
 		proof.two.Load(), proof.all.Load(), proof.different.Load(), proof.three.Load(), time.Since(began).Round(time.Second), proof.waited.Load(), proof.slowed.Load(),
 		proof.seed, proof.share)
 	if os.Getenv(worldVariable)+os.Getenv(familyVariable) == "" {
-		require.GreaterOrEqual(t, proof.two.Load()+proof.three.Load(), int64(fewest/proof.share/parts))
+		require.GreaterOrEqual(t, proof.two.Load()+proof.three.Load(), int64(fewest/proof.share)/int64(parts))
 	}
 }
 
@@ -258,19 +257,6 @@ func number(text string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text))
 	return h.Sum64()
-}
-
-// partOf returns which part of the pairs runs, counted from 0, and of how many.
-func partOf(t *testing.T) (part, parts uint64) {
-	t.Helper()
-	text := os.Getenv(partVariable)
-	if text == "" {
-		return 0, 1
-	}
-	_, err := fmt.Sscanf(text, "%d/%d", &part, &parts)
-	require.NoError(t, err, partVariable)
-	require.True(t, part >= 1 && part <= parts, "%s=%s: want a part from 1 to their number, as in 2/4", partVariable, text)
-	return part - 1, parts
 }
 
 // held plays a verb beside a scheduler while another session holds something.

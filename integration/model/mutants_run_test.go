@@ -20,6 +20,7 @@ func TestMutants(t *testing.T) {
 	require.NoError(t, err)
 	for _, m := range slices.Concat(mutants, changeMutants, keepMutants, gateMutants, graphMutants, streamMutants, restartMutants, growMutants) {
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel() // a compiler keeps one core busy, the linker another
 			path := filepath.Join(store, m.file)
 			source, err := os.ReadFile(path)
 			require.NoError(t, err)

@@ -12,6 +12,7 @@
 package tier
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"testing"
@@ -69,6 +70,21 @@ func Size(t testing.TB, variable string, short, ci, proof int) int {
 	}
 	t.Logf("%s=%d", variable, n)
 	return n
+}
+
+// Part returns which part of a proof the environment variable asks for, such as the second of four
+// for "2/4", counted from 0, and of how many parts; without it, all: the only part of one. The
+// parts of a proof have together what it has as a whole, and each takes less than an hour.
+func Part(t testing.TB, variable string) (part, parts int) {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return 0, 1
+	}
+	if _, err := fmt.Sscanf(text, "%d/%d", &part, &parts); err != nil || part < 1 || part > parts {
+		t.Fatalf("%s=%s: want a part from 1 to their number, as in 2/4", variable, text)
+	}
+	return part - 1, parts
 }
 
 // Needs skips a test in tiers below least.

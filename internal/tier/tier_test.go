@@ -23,6 +23,14 @@ func TestTheTierDecidesSizes(t *testing.T) {
 	require.Equal(t, 7, tier.Size(t, "SOME_SIZE", 1, 2, 3))
 }
 
+func TestAPartOfAProof(t *testing.T) {
+	for text, want := range map[string][2]int{"": {0, 1}, "1/4": {0, 4}, "4/4": {3, 4}} {
+		t.Setenv("SOME_PART", text)
+		part, parts := tier.Part(t, "SOME_PART")
+		require.Equal(t, want, [2]int{part, parts}, text)
+	}
+}
+
 func TestATestIsLeftToItsTier(t *testing.T) {
 	t.Setenv("GENDURABLE_PROOF", "")
 	ran := false
