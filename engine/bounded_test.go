@@ -32,7 +32,8 @@ var unbound = map[string]string{
 	"Ent": "queries of the host, which Where bounds", "EntOn": "queries of the host, which Where bounds",
 	"HasInstance": "queries of the host, which Where bounds", "HasOccupant": "queries of the host, which Where bounds",
 	"GetOrInsert": "it needs a key, and all instances share keys", "SignalOrInsert": "it needs a key, and all instances share keys",
-	"Within": "it makes a Bounded",
+	"SignalMany": "its statements look at no bounds: Signal looks at each target",
+	"Within":     "it makes a Bounded",
 }
 
 // These stand for an argument in a table of calls: each target in turn, and each id.

@@ -9,11 +9,12 @@ import (
 
 // VerbCall is a call of one of the verbs that insert and signal, as [Middleware.Call] sees it.
 type VerbCall struct {
-	Verb    string     // "insert", "insert_many", "get_or_insert", "signal" or "signal_or_insert"
+	Verb    string     // "insert", "insert_many", "get_or_insert", "signal", "signal_many" or "signal_or_insert"
 	Machine string     // of the spec, the first of many; "": a signal
 	Specs   int        // how many
-	Signal  string     // its name; "": none
-	To      fsm.Target // of a signal; nil: of none, or of the one that occupies the spec's key
+	Signal  string     // its name, the first of many; "": none
+	Signals int        // how many of signal_many; else 0
+	To      fsm.Target // of a signal; nil: of none, of many, or of the one that occupies the spec's key
 	// IDs are the instances that were inserted or sent to, or that occupy the key, once run has
 	// returned. Nil after an error.
 	IDs []fsm.ID

@@ -2,9 +2,11 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 )
 
@@ -23,6 +25,27 @@ func ExampleEngine_Signal_kept() {
 	// Output:
 	// true <nil>
 	// <nil>
+	// 4200 <nil>
+}
+
+// The orders of a payment run are told in one transaction. One of them does not exist.
+func ExampleEngine_SignalMany() {
+	shop := openShop()
+	defer shop.close()
+	ctx := context.Background()
+
+	id, err := shop.eng.Insert(ctx, checkout.New(order{ID: 42}).Key(orderKey(42)))
+	fmt.Println(err)
+	done, err := shop.eng.SignalMany(ctx, []engine.Letter{
+		{To: orderKey(41), Message: received.With(payment{Cents: 100})},
+		{To: orderKey(42), Message: received.With(payment{Cents: 4200})},
+	})
+	fmt.Println(err, errors.Is(done[0].Err, engine.ErrNoTarget), done[1].To == id)
+	got, err := checkout.Wait(ctx, shop.eng, id)
+	fmt.Println(got.Paid, err)
+	// Output:
+	// <nil>
+	// <nil> true true
 	// 4200 <nil>
 }
 

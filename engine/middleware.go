@@ -19,10 +19,11 @@ type Middleware struct {
 	Insert func(ctx context.Context, spec fsm.Spec) (fsm.Spec, error)
 	// Signal returns the message to go on with. The call returns its error.
 	Signal func(ctx context.Context, to fsm.Target, m fsm.Message) (fsm.Message, error)
-	// Call surrounds a call of Insert, InsertMany, GetOrInsert, Signal or SignalOrInsert, in the
-	// caller's goroutine, with the fields above and the statements inside; the first of a list is the
-	// outermost. It calls run once, with a context that derives from its own and from which Inject is
-	// taken, and returns run's error, or another. The children of a step do not go through it.
+	// Call surrounds a call of Insert, InsertMany, GetOrInsert, Signal, SignalMany or SignalOrInsert,
+	// in the caller's goroutine, with the fields above and the statements inside; the first of a list
+	// is the outermost. It calls run once, with a context that derives from its own and from which
+	// Inject is taken, and returns run's error, or another. The children of a step do not go through
+	// it.
 	Call func(ctx context.Context, c *VerbCall, run func(context.Context) error) error
 	// Step surrounds the execution of a step; the first of a list is the outermost. It calls run
 	// once, with a context that derives from its own, and returns run's error, or another. If it

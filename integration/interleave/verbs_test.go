@@ -239,6 +239,24 @@ func delivers(name string, to store.Address, signal, dedup string) verb {
 	}}
 }
 
+// deliversMany sends a signal to each of some targets in one transaction.
+func deliversMany(name, signal string, to ...store.Address) verb {
+	return verb{name: name, family: "deliver", touches: subject | key | guard | parent, run: func(ctx context.Context, s *session) {
+		var list []store.Letter
+		for _, a := range to {
+			list = append(list, store.Letter{To: a, Signal: &step.Signal{Name: signal}})
+		}
+		once := func(ctx context.Context) error {
+			got, err := s.db.DeliverMany(ctx, list, 100)
+			for i, a := range got {
+				s.facts.delivery(s.name, to[i], signal, a.Delivery, a.Err)
+			}
+			return err
+		}
+		s.insist("deliver many", once(ctx), once)
+	}}
+}
+
 // arrives sends a signal with start.
 func arrives(name, at, signal, dedup string) verb {
 	return verb{name: name, family: "signal with start", touches: subject | key | guard, run: func(ctx context.Context, s *session) {

@@ -228,6 +228,7 @@ func worlds() []world {
 		delivers("signal stop", byID(subjectID), "stop", ""),
 		delivers("signal go by key", byKey("x"), "go", ""),
 		delivers("signal again", byID(subjectID), "go", "d"),
+		deliversMany("signal many", "go", byKey("x"), byID(parentID)),
 		arrives("start", "x", "go", ""),
 		arrives("start again", "x", "go", "d"),
 		signals("signal go by function", byID(subjectID), "go", ""),
@@ -357,7 +358,7 @@ func families() world {
 		inTurn("cancel child, retry", cancels("", subjectID), revives("", subjectID)), cancelsFamily("cancel family", parentID),
 		commits("spawn", false, spawns(subject, spec("", ""))),
 		transacts("own: done", done(subject)), transacts("own: stop", stopped(subject)),
-		delivers("signal parent", byID(parentID), "go", ""), holds("hold parents", parent|second, parentID, secondID), holds("hold family", parent, parentID, subjectID), claims("claim", "default", owner, 10), refers(parent, parentID),
+		delivers("signal parent", byID(parentID), "go", ""), deliversMany("signal many", "go", byID(secondID), byID(subjectID), byID(parentID)), holds("hold parents", parent|second, parentID, secondID), holds("hold family", parent, parentID, subjectID), claims("claim", "default", owner, 10), refers(parent, parentID),
 		inserts("insert, same key", spec("x", "")), prunes(),
 	}}
 }

@@ -397,6 +397,37 @@ func (p *pair) deliver(to model.Address, name, payload, dedupKey string) {
 	p.sameDelivery(want, wantErr, got, err)
 }
 
+// deliverMany sends signals in one transaction, which the model sends one after the other.
+func (p *pair) deliverMany(list []letter) {
+	p.logf("deliverMany(%v)", list)
+	ctx, cancel := p.context()
+	defer cancel()
+	var letters []store.Letter
+	for _, l := range list {
+		letters = append(letters, store.Letter{To: store.Address{ID: p.ids[l.to.ID], Key: l.to.Key},
+			Signal: &step.Signal{Name: l.name, Payload: []byte(l.payload), DedupKey: l.dedupKey}})
+	}
+	got, err := p.DeliverMany(ctx, letters, inboxCap)
+	require.NoError(p, err)
+	require.Len(p, got, len(list))
+	woken := map[int64]bool{} // an answer says whether one of the letters woke the target
+	wants, errs := make([]model.Delivery, len(list)), make([]error, len(list))
+	for i, l := range list {
+		wants[i], errs[i] = p.model.Deliver(l.to, l.name, l.payload, l.dedupKey, inboxCap)
+		woken[got[i].Target] = woken[got[i].Target] || wants[i].Woken
+	}
+	for i := range list {
+		wants[i].Woken = woken[got[i].Target] && errs[i] == nil && !wants[i].Duplicate
+		p.sameDelivery(wants[i], errs[i], got[i].Delivery, got[i].Err)
+	}
+}
+
+// letter is a signal with its address.
+type letter struct {
+	to                      model.Address
+	name, payload, dedupKey string
+}
+
 // sameDelivery compares the results of a delivery.
 func (p *pair) sameDelivery(want model.Delivery, wantErr error, got store.Delivery, err error) {
 	switch {

@@ -136,6 +136,7 @@ var possible = []struct {
 	{"claim", 8, (*history).claims},
 	{"advance", 3, (*history).advances},
 	{"deliver", 10, (*history).delivers},
+	{"deliver many", 3, (*history).deliversMany},
 	{"wake", 4, (*history).wakes},
 	{"crash", 2, (*history).crashes},
 	{"beat", 1, (*history).beats},
@@ -347,6 +348,23 @@ func (h *history) delivers() bool {
 		return false
 	}
 	h.deliver(to, name, h.payload(), one(h, dedupKeys, "dedup key"))
+	return true
+}
+
+// deliversMany sends signals in one transaction, often several to one instance.
+func (h *history) deliversMany() bool {
+	var list []letter
+	for range h.upTo(4, "letters") {
+		to, name, ok := h.wakeable()
+		if !ok {
+			return false
+		}
+		for range h.upTo(3, "to it") {
+			list = append(list, letter{to, name, h.payload(), one(h, dedupKeys, "dedup key")})
+			name = one(h, names, "name")
+		}
+	}
+	h.deliverMany(list)
 	return true
 }
 

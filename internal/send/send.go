@@ -27,6 +27,7 @@ import (
 // delivers in the transaction of its host.
 type Inboxes interface {
 	Deliver(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error)
+	DeliverMany(ctx context.Context, list []store.Letter, inbox int) ([]store.Answer, error)
 	Keep(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error)
 	DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (store.Delivery, error)
 }
@@ -74,13 +75,59 @@ func (s *Sender) SendOrInsert(ctx context.Context, x *step.Spec, m *step.Signal)
 	})
 }
 
+// Letter is a signal with its target.
+type Letter struct {
+	To     fsm.Target
+	Signal *step.Signal
+}
+
+// SendMany delivers letters in one transaction, as so many calls of Send would, one after the
+// other, but it keeps none. It returns an answer for each, in order: a delivery, or an error of
+// Send. It repeats the whole transaction as Send does. If the commit got no answer, and a letter
+// has no dedup key, it returns an ErrUnknown.
+func (s *Sender) SendMany(ctx context.Context, list []Letter) ([]store.Answer, error) {
+	answers := make([]store.Answer, len(list))
+	var sent []store.Letter
+	var places []int
+	for i, l := range list {
+		address, err := Resolve(l.To)
+		if err != nil {
+			answers[i].Err = fmt.Errorf("%w: %w", store.ErrNoTarget, err)
+			continue
+		}
+		sent, places = append(sent, store.Letter{To: address, Signal: l.Signal}), append(places, i)
+	}
+	if len(sent) == 0 {
+		return answers, nil
+	}
+	_, err := s.repeat(ctx, sent[0].To, sent[0].Signal, func(doubt bool) (store.Delivery, error) {
+		got, err := s.Inboxes.DeliverMany(ctx, sent, s.Inbox)
+		for i, a := range got {
+			if doubt && errors.Is(a.Err, store.ErrNoTarget) {
+				a.Err = doubted(a.Err)
+			}
+			answers[places[i]] = a
+		}
+		return store.Delivery{}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+// doubted is an ErrNoTarget after an attempt without an answer, which may have ended the target.
+func doubted(err error) error {
+	return fmt.Errorf("%w: an earlier attempt got no answer, and this one failed: %s", store.ErrUnknown, err) //nolint:errorlint // not an ErrNoTarget
+}
+
 func (s *Sender) repeat(ctx context.Context, to store.Address, m *step.Signal, send func(doubt bool) (store.Delivery, error)) (store.Delivery, error) {
 	doubt := false
 	var fault error // of the attempt before
 	for n := 1; ; n++ {
 		d, err := send(doubt)
 		if doubt && errors.Is(err, store.ErrNoTarget) {
-			return d, fmt.Errorf("%w: an earlier attempt got no answer, and this one failed: %s", store.ErrUnknown, err) //nolint:errorlint // not an ErrNoTarget
+			return d, doubted(err)
 		}
 		doubt = doubt || store.Unknown(err)
 		if err == nil || s.Once || !repeatable(err) {

@@ -22,6 +22,7 @@ import (
 // script answers deliveries with these errors, then with success.
 type script struct {
 	errs []error
+	many []store.Answer // of DeliverMany, in turn
 	to   []store.Address
 	at   func(attempt int) // unless nil: called before each answer
 }
@@ -35,6 +36,21 @@ func (s *script) Deliver(_ context.Context, to store.Address, _ *step.Signal, in
 		return store.Delivery{}, s.errs[n]
 	}
 	return store.Delivery{Target: 7, Queue: fmt.Sprint("inbox ", inbox), Woken: true, Runnable: true}, nil
+}
+
+func (s *script) DeliverMany(ctx context.Context, list []store.Letter, inbox int) (out []store.Answer, err error) {
+	for range list {
+		if len(s.many) == 0 {
+			out = append(out, store.Answer{})
+			continue
+		}
+		out, s.many = append(out, s.many[0]), s.many[1:]
+	}
+	_, err = s.Deliver(ctx, list[0].To, list[0].Signal, inbox)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (s *script) Keep(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error) {
@@ -143,6 +159,41 @@ func TestSendOrInsertRepeatsAsSendDoes(t *testing.T) {
 	_, err = sender.SendOrInsert(t.Context(), &step.Spec{Key: "k"}, &step.Signal{Name: "go"})
 	require.ErrorIs(t, err, store.ErrNoTarget)
 	require.Len(t, s.to, 1)
+}
+
+// SendMany repeats all, answers each, and doubts an ErrNoTarget after an attempt without an answer.
+func TestSendManyRepeatsAsSendDoes(t *testing.T) {
+	t.Parallel()
+	list := []send.Letter{
+		{To: fsm.ID(1), Signal: &step.Signal{Name: "go"}}, {To: fsm.ID(-1), Signal: &step.Signal{Name: "go"}},
+		{To: fsm.Key("k"), Signal: &step.Signal{Name: "go"}},
+	}
+	for _, lose := range []bool{false, true} {
+		s := &script{errs: []error{refused("40P01")}}
+		if lose {
+			s.errs = append(s.errs, lost{})
+		}
+		for range s.errs {
+			s.many = append(s.many, store.Answer{}, store.Answer{}) // of attempts that fail
+		}
+		s.many = append(s.many, store.Answer{Err: store.ErrInboxFull}, store.Answer{Err: store.ErrNoTarget})
+		sender := send.Sender{Inboxes: s, Inbox: 10, Logger: slog.New(slog.DiscardHandler)}
+		got, err := sender.SendMany(t.Context(), list)
+		require.NoError(t, err)
+		require.ErrorIs(t, got[0].Err, store.ErrInboxFull)
+		require.ErrorIs(t, got[1].Err, store.ErrNoTarget, "no instance can have that address")
+		require.Equal(t, lose, errors.Is(got[2].Err, store.ErrUnknown))
+		require.Equal(t, !lose, errors.Is(got[2].Err, store.ErrNoTarget))
+		require.Len(t, s.to, len(s.errs)+1)
+	}
+	s := &script{errs: []error{fmt.Errorf("%w: lost", store.ErrUnknown)}}
+	sender := send.Sender{Inboxes: s, Logger: slog.New(slog.DiscardHandler)}
+	_, err := sender.SendMany(t.Context(), list)
+	require.ErrorIs(t, err, store.ErrUnknown)
+	none, err := sender.SendMany(t.Context(), list[1:2])
+	require.NoError(t, err)
+	require.ErrorIs(t, none[0].Err, store.ErrNoTarget)
+	require.Len(t, s.to, 1, "of these nothing is sent")
 }
 
 // After a statement that failed, a host's transaction is aborted.

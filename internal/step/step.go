@@ -23,7 +23,7 @@ import (
 // "unlimited": the engine uses the default.
 type Limits struct {
 	PayloadBytes int `json:"payload_bytes"` // one encoded state, result or payload of a signal; 1 MiB
-	OutcomeBytes int `json:"outcome_bytes"` // one outcome with all of its children, or all specs of one InsertMany; 256 MiB
+	OutcomeBytes int `json:"outcome_bytes"` // one outcome with all of its children, or all specs of one InsertMany, or messages of one SignalMany; 256 MiB
 	AwaitNames   int `json:"await_names"`   // distinct names of one Await; 1,000
 	Inbox        int `json:"inbox"`         // unconsumed signals of one instance; 10,000
 	// AwaitedBytes bounds the signals that one visit is given (Visit.Awaited), and those that

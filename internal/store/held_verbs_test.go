@@ -238,6 +238,14 @@ var verbsBeside = map[string]func(b bench){
 		require.NoError(b.t, err)
 		require.Len(b.t, live, 1)
 	},
+	"letters": func(b bench) {
+		id, keyed := b.parked("go"), b.keyed("own letters")
+		for _, a := range b.deliverMany(letter(byKey("own letters"), named("go")), letter(byID(id), named("go"))) {
+			require.NoError(b.t, a.Err)
+			require.True(b.t, a.Woken)
+		}
+		require.Equal(b.t, []int{1, 1}, []int{b.signals(id), b.signals(keyed)})
+	},
 	"a migration": func(b bench) {
 		id := b.row("queue, state", `'own', '{"old": 1}'`)
 		found, err := b.Unmoved(b.t.Context(), []int64{id}, "m", 1)

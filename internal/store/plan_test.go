@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -280,6 +281,18 @@ var measures = []measured{
 	{"deliver by key", 1, 80, "gen_durable_correlation", func(e explained, to any) int {
 		_, err := e.Deliver(e.t.Context(), byKey(fmt.Sprint("address ", to.([]int64)[1])), named("go"), 100)
 		return e.found(err)
+	}, parkedOnes},
+	{"deliver many", planRows, 55, "gen_durable_pkey gen_durable_correlation signals_target signals_target_id_dedup_key_key", func(e explained, to any) int {
+		var list []store.Letter
+		for i, id := range to.([]int64)[:planRows] {
+			list = append(list, letter(byID(id), deduped("go", newMark())))
+			if i%2 == 0 {
+				list[i].To = byKey(fmt.Sprint("address ", id))
+			}
+		}
+		got, err := e.DeliverMany(e.t.Context(), list, 100)
+		require.NoError(e.t, err)
+		return len(slices.DeleteFunc(got, func(a store.Answer) bool { return a.Err != nil }))
 	}, parkedOnes},
 	{"read an inbox", 20, 6, "signals_target signals_pkey", func(e explained, c any) int {
 		page, _, err := e.Inbox(e.t.Context(), c.(*step.Claim).ID, 0)

@@ -337,6 +337,19 @@ var roundTrips = []trip{
 		}
 		return err
 	}},
+	{"deliver many", 1, func(b bench, n int) any {
+		var list []store.Letter
+		for i := range n {
+			list = append(list, letter(byID(b.parked("go")), named("go")), letter(byKey(fmt.Sprint("nobody ", i)), named("go")))
+		}
+		return list
+	}, func(b bench, list any) error {
+		got, err := b.DeliverMany(b.t.Context(), list.([]store.Letter), 100)
+		if err == nil && !got[0].Woken {
+			err = errors.New("not woken")
+		}
+		return err
+	}},
 	{"deliver or insert", 1, func(bench, int) any { return newcomer() }, func(b bench, x any) error {
 		_, err := b.DeliverOrInsert(b.t.Context(), x.(*step.Spec), named("go"), 1000)
 		return err
