@@ -14,7 +14,7 @@ NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/
 
 .DEFAULT_GOAL := help
 .PHONY: help test ci checks checks-static checks-lint download tests-race tests-modules steady proof postgres chromium screenshots site interleave model pairs rollout environments soak fuzz \
-	sql explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy check-json drift migration \
+	sql explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy check-json check-platforms drift migration \
 	cli atlas node tools release-check clean FORCE
 
 help: ## List the targets
@@ -68,7 +68,7 @@ checks: bin/withpg bin/tier ## Run what make ci runs after make test TIER=ci, on
 	$(MAKE) --no-print-directory -j 2 checks-lint tests-modules
 
 checks-static: bin/tier
-	@for check in check-tidy check-generated drift check-json; do $(STAGE) $$check $(MAKE) --no-print-directory -j 1 $$check || exit 1; done
+	@for check in check-tidy check-generated drift check-json check-platforms; do $(STAGE) $$check $(MAKE) --no-print-directory -j 1 $$check || exit 1; done
 
 # The linter computes, and the tests beside it mostly wait. They go first. Tests with the race detector
 # have the machine to themselves: some of them hold thousands of rows.
@@ -306,6 +306,12 @@ SOURCES = $(filter-out bin,$(shell find . -mindepth 2 -name '*.go' -not -path '.
 check-comments: ## Fail where a comment is wider than 100 columns
 	@! LC_ALL=C.UTF-8 grep -nE '^.{101,}$$' $$(grep -rL --include='*.go' '^// Code generated' $(SOURCES)) \
 		| grep -E '^[^:]+:[0-9]+:[[:blank:]]*//([^a-z]|$$)'
+
+# What hosts import, and the command line tool. Tests, and the server that they start, need a Unix.
+check-platforms: ## Fail where the library or the command line tool does not compile for another system
+	@for os in darwin windows; do \
+		CGO_ENABLED=0 GOOS=$$os go build $$(go list ./... | grep -vE '/(examples|integration|bench|docs|internal)(/|$$)') && \
+		(cd telemetry && CGO_ENABLED=0 GOOS=$$os go build ./...) || { echo "it does not compile for $$os"; exit 1; }; done
 
 lint: bin/golangci-lint ## Hold the code to .golangci.yml, and to the ban on LISTEN/NOTIFY
 	bin/golangci-lint run ./...
