@@ -202,8 +202,8 @@ proof-environments: bin/withpg bin/tier
 	$(PROVE) $(MAKE) --no-print-directory environments
 
 # The soak's processes have the machine to themselves, so that its faults meet processes that work, not such as wait for a processor.
-proof-soak: bin/soak bin/withpg bin/tier
-	$(PROVE) sh -c '$(LONG) ./integration/soak && bin/soak -recovery -seconds $(or $(SECONDS),1860)' -json
+proof-soak: bin/soak bin/calls bin/withpg bin/tier
+	$(PROVE) sh -c 'mkdir -p .cache && $(LONG) ./integration/soak && bin/soak -recovery -seconds $(or $(SECONDS),1860) -calls .cache/calls.jsonl && bin/calls .cache/calls.jsonl' -json
 
 proof-plans: bin/withpg bin/tier
 	$(PROVE) $(MAKE) --no-print-directory explain
@@ -214,8 +214,10 @@ proof-fuzz: bin/withpg bin/tier
 proven: bin/tier ## Fail unless all parts of make proof were run on this code
 	@bin/tier proven
 
-soak: bin/soak ## Run the engine under faults on a Postgres of its own, and check its history (SECONDS=180 SEED=)
-	bin/soak -recovery -seconds $(or $(SECONDS),180) -seed $(or $(SEED),0)
+soak: bin/soak bin/calls ## Run the engine under faults on a Postgres of its own, and check its history and what clients were told (SECONDS=180 SEED=)
+	mkdir -p .cache
+	bin/soak -recovery -seconds $(or $(SECONDS),180) -seed $(or $(SEED),0) -calls .cache/calls.jsonl
+	bin/calls .cache/calls.jsonl
 
 fuzz: bin/withpg ## Look for bad input that no test knows, TIME on each fuzz target in turn: make fuzz TIME=10m
 	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z]+' $(SOURCES) | sort | while IFS=: read -r file function; do \
@@ -384,6 +386,10 @@ bin/gendurable: FORCE
 
 bin/soak: FORCE
 	@go build -o $@ ./integration/soak/cmd
+
+# It looks for an order of the calls that a soak has recorded, by porcupine, which the library does not need.
+bin/calls: FORCE
+	@cd integration/clients && go build -o ../../$@ ./cmd
 
 # It runs for moments, and the optimizer would double the minutes that it takes to compile.
 bin/atlas: tools/atlas/go.mod tools/atlas/go.sum

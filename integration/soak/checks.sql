@@ -688,6 +688,8 @@ WHERE o.verb <> 'lose' AND NOT EXISTS (SELECT FROM soak.event e WHERE e.kind = '
   AND NOT (o.verb = 'restart' AND EXISTS (SELECT FROM soak.restart r JOIN soak.event e ON e.kind = 'ordered' AND e.id = r.id AND e.detail = 'restart'
     WHERE r.xid = o.xid))
   AND NOT (o.verb = 'resume' AND EXISTS (SELECT FROM soak.event e WHERE e.kind = 'ordered' AND e.id IS NULL AND e.detail = 'resume'))
+  AND NOT (o.verb = 'cancel' AND EXISTS (SELECT FROM soak.event e JOIN gendurable.gen_durable g ON g.correlation_key = e.key -- by its key
+    WHERE e.kind = 'ordered' AND e.id IS NULL AND e.detail = 'cancel' AND g.id = o.id))
   AND NOT (o.verb = 'cancel' AND EXISTS (
     WITH RECURSIVE above(id) AS (SELECT o.id UNION SELECT g.parent_id FROM above JOIN gendurable.gen_durable g ON g.id = above.id AND g.parent_id IS NOT NULL)
     SELECT FROM above JOIN soak.event e ON e.kind = 'ordered' AND e.id = above.id AND e.outcome = 'descendants'))

@@ -423,7 +423,8 @@ func recorded(t *testing.T, seed uint64) *pgxpool.Pool {
 	defer enough()
 	running.Go(func() { untilRich(begun, t, path, enough) })
 	running.Go(func() { errs <- play(begun, role{Name: "operator", Admin: true, Seed: seed, Pace: 20}) })
-	require.NoError(t, play(begun, role{Name: "client0", Client: true, Seed: seed, Pace: 40}))
+	require.NoError(t, play(begun, role{Name: "client0", Client: true, Seed: seed, Pace: 40,
+		Calls: filepath.Join(t.TempDir(), "calls.jsonl"), Began: time.Now().UnixNano()}))
 	require.NoError(t, hush(t.Context(), db))
 	require.Eventually(t, func() bool {
 		var left int

@@ -56,6 +56,13 @@ func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 	defer late.Stop()
 	late.Stop()
 	var running sync.WaitGroup
+	if r.Calls != "" {
+		running.Go(func() {
+			if err := c.callAboutPurses(ctx, life); err != nil {
+				cancel(err)
+			}
+		})
+	}
 	slots := make(chan struct{}, undertakings)
 	tick := time.NewTicker(time.Duration(float64(time.Second) / r.Pace))
 	defer tick.Stop()

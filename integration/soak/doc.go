@@ -9,6 +9,9 @@
 // all faults have healed and every instance has ended, both records are loaded side by side. Each
 // view of checks.sql names something that must not happen: it must return no row.
 //
+// Besides, clients call about a few purses at a time, and record what they were told, for module
+// integration/clients, which looks for an order that explains it.
+//
 // The soak uses the engine as a host does. [Run] runs it; package cmd below is its program, which
 // plays all the processes.
 package soak

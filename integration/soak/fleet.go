@@ -24,6 +24,7 @@ type fleet struct {
 	seed    uint64
 	pace    float64
 	url     string
+	calls   string // the file that records the clients' calls about purses
 
 	mu     sync.Mutex
 	slots  [workers]*process
@@ -50,8 +51,9 @@ func (f *fleet) startAll(ctx context.Context) error {
 			return err
 		}
 	}
+	began := time.Now().UnixNano()
 	for i := range f.client {
-		r := role{Name: fmt.Sprintf("client%d", i), Client: true, Seed: f.seed + uint64(i) + 1, Pace: f.pace / clients}
+		r := role{Name: fmt.Sprintf("client%d", i), Client: true, Seed: f.seed + uint64(i) + 1, Pace: f.pace / clients, Number: i, Calls: f.calls, Began: began}
 		p, err := f.start(r)
 		if err != nil {
 			return err

@@ -166,9 +166,13 @@ func (a *act) some(ctx context.Context, where ...predicate.Instance) (fsm.ID, *w
 
 var alive = instance.StatusNotIn(fsm.StatusDone, fsm.StatusFailed)
 
+// unrecorded are the instances of which no record of calls says what has become of them: an
+// operator may end them.
+var unrecorded = instance.MachineNEQ(purse.Name())
+
 func (a *act) cancel(ctx context.Context) {
 	status := fsm.Statuses()[a.IntN(4)] // one that lives
-	if id, _ := a.some(ctx, instance.StatusEQ(status)); id != 0 {
+	if id, _ := a.some(ctx, instance.StatusEQ(status), unrecorded); id != 0 {
 		a.operate(ctx, engine.VerbCancel, id, engine.Reason("soaked"))
 	}
 }
@@ -257,6 +261,8 @@ func (a *act) apply(ctx context.Context) {
 		where = []predicate.Instance{instance.CorrelationKeyNotNil(), instance.StatusEQ(fsm.StatusFailed), instance.MachineEQ(job.Name())}
 	case engine.VerbReschedule:
 		where = append(where, instance.StatusEQ(fsm.StatusRunnable))
+	case engine.VerbCancel:
+		where = append(where, unrecorded)
 	}
 	id, _ := a.some(ctx, where...)
 	if id == 0 {

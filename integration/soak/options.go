@@ -39,6 +39,9 @@ type Options struct {
 	// Recovery makes the soak check the time between a kill and the next run of the killed step, and
 	// not only print it. It is for machines that have nothing else to do.
 	Recovery bool
+	// Calls is the file that gets the record of some calls of the clients, for module
+	// integration/clients; it is written anew. Without one the record goes with the log.
+	Calls string
 	// Keep leaves the log and the processes' output in their directory; after a violation they stay
 	// anyway.
 	Keep bool

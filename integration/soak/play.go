@@ -31,6 +31,10 @@ type role struct {
 	Seed   uint64  `json:"seed"`
 	Old    bool    `json:"old"`  // a worker that does not know the newest version of a machine
 	Pace   float64 `json:"pace"` // of a client: undertakings a second; of an operator: acts
+
+	Number int    `json:"number"` // of a client
+	Calls  string `json:"calls"`  // of a client: the file that records calls about purses; "": there are none
+	Began  int64  `json:"began"`  // ns since 1970: the beginning of that record
 }
 
 // The exit codes of a process.

@@ -114,8 +114,15 @@ func (s *soak) setUp(ctx context.Context) error {
 		return err
 	}
 	through.Host = c.proxy.address()
+	record := s.o.Calls
+	if record == "" {
+		record = filepath.Join(s.dir, "calls.jsonl")
+	}
+	if err := os.WriteFile(record, nil, 0o600); err != nil {
+		return fmt.Errorf("record calls: %w", err)
+	}
 	s.tally = &tally{path: c.log.file.Name(), done: map[string]int64{}}
-	s.fleet = &fleet{program: s.o.Program, dir: s.dir, log: c.log, seed: s.o.Seed, url: through.String(), pace: pace}
+	s.fleet = &fleet{program: s.o.Program, dir: s.dir, log: c.log, seed: s.o.Seed, url: through.String(), pace: pace, calls: record}
 	c.fleet = s.fleet
 	return nil
 }

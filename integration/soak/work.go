@@ -70,6 +70,7 @@ var (
 	timer     = fsm.Declare[work, ending]("timer", fsm.Queue("post"))
 	family    = fsm.Declare[work, ending]("family")
 	teller    = fsm.Declare[work, ending]("teller")
+	purse     = fsm.Declare[work, ending]("purse")
 
 	pings = fsm.DeclareSignal[ping]("ping")
 	pongs = fsm.DeclareSignal[ping]("pong") // awaited beside ping, and never sent
@@ -94,6 +95,7 @@ func (p player) definitions(old bool) []fsm.Definition {
 		doomed.Job(p.job).Retry(fsm.RetryPolicy{MaxAttempts: doomedAttempts, Base: 20 * time.Millisecond}),
 		chainOne.Define(p.step("start", p.advance("work")), p.step("work", p.link("work")), p.step("end", p.finish)).OnError(p.handle),
 		mailbox.Define(p.step("start", p.park("take")), p.step("take", p.take), p.step("more", p.more)).OnError(p.handle),
+		purse.Define(p.step("start", p.park("take")), p.step("take", p.take), p.step("more", p.spent)).OnError(p.handle),
 		collector.Define(p.step("start", p.park("gather")), p.step("gather", p.gather), p.step("sum", p.finish)).OnError(p.handle),
 		timer.Define(p.step("start", p.park("rang")), p.step("rang", p.rang)).OnError(p.handle),
 		teller.Define(p.step("start", p.advance("book")), p.step("book", p.book)).OnError(p.handle),

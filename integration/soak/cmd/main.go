@@ -32,6 +32,7 @@ func run() error {
 	flag.IntVar(&o.Seconds, "seconds", 180, "how long faults reign")
 	flag.Uint64Var(&o.Seed, "seed", 0, "of all that is random; 0: a new one")
 	flag.BoolVar(&o.Recovery, "recovery", false, "hold the recovery from kills to its bound")
+	flag.StringVar(&o.Calls, "calls", "", "the file that gets the record of clients' calls, for bin/calls")
 	flag.BoolVar(&o.Keep, "keep", false, "keep the log")
 	flag.Parse()
 	if o.Seed == 0 {

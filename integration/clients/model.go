@@ -5,44 +5,9 @@ import (
 	"slices"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/gendurable/gendurable/integration/calls"
 )
-
-// verb is what a client calls.
-type verb string
-
-const (
-	insert verb = "insert"
-	add    verb = "add"   // a signal with a bit of its own
-	end    verb = "close" // a signal with which the instance is done
-	cancel verb = "cancel"
-	get    verb = "get"
-	wait   verb = "wait"
-)
-
-// call is what a client asks. All calls of one history are about one key.
-type call struct {
-	Key  string
-	Verb verb
-	N    int    // insert: the number of the instance; wait: that of the instance
-	Bit  uint64 // of add
-}
-
-// told is how an answer ends.
-type told string
-
-const (
-	ok      told = "ok"
-	refused told = "refused" // by a duplicate, or since nobody is there
-	unknown told = "unknown" // it may have happened, or may yet
-)
-
-// answer is what a client is told.
-type answer struct {
-	Told  told
-	N     int    // get: the number of the instance; insert, refused: that of the occupant, 0 if the client does not know it
-	Bits  uint64 // get, wait: what the instance has taken
-	Ended string // get, wait: "", "done" or "cancelled"
-}
 
 // past is an instance that has ended.
 type past struct {
@@ -86,7 +51,7 @@ func within(bits, must, may uint64) bool { return bits&must == must && bits&^may
 
 // step returns the worlds that a call may leave. Where an instance is closed, it may have been done
 // just before.
-func step(w world, in call, out answer) (next []world) {
+func step(w world, in calls.Call, out calls.Answer) (next []world) {
 	next = at(w, in, out)
 	if w.N != 0 && w.Closing {
 		next = append(next, at(w.over(), in, out)...)
@@ -95,52 +60,52 @@ func step(w world, in call, out answer) (next []world) {
 }
 
 // at returns the worlds that a call may leave at once.
-func at(w world, in call, out answer) []world {
+func at(w world, in calls.Call, out calls.Answer) []world {
 	live := w.N != 0
 	happens, fits := w, false // what the call makes of the world if it takes effect
 	switch in.Verb {
-	case insert:
+	case calls.Insert:
 		fits = !live
 		happens = w.with(func(w *world) { w.N = in.N })
-	case add:
+	case calls.Add:
 		fits = live
 		happens.Accepted |= in.Bit
-	case end:
+	case calls.Close:
 		if fits = live; live && !w.Closing {
 			happens.Closing, happens.Must = true, w.Accepted
 		}
-	case cancel:
+	case calls.Cancel:
 		if fits = live; live {
 			happens = w.ended("cancelled")
 		}
-	case get:
-		fits = live && out.Told == ok && out.N == w.N && out.Ended == "" && within(out.Bits, w.Seen, w.Accepted)
+	case calls.Get:
+		fits = live && out.Told == calls.OK && out.N == w.N && out.Ended == "" && within(out.Bits, w.Seen, w.Accepted)
 		happens.Seen = out.Bits
-	case wait:
+	case calls.Wait:
 		return waited(w, in, out)
 	}
 	switch out.Told {
-	case ok:
+	case calls.OK:
 		if fits {
 			return []world{happens}
 		}
 		return nil
-	case unknown:
+	case calls.Unknown:
 		if fits {
 			return []world{happens, w}
 		}
 		return []world{w}
-	case refused:
+	case calls.Refused:
 	}
 	// A call is refused exactly if it could not take effect; an insert, if the key is occupied.
-	if in.Verb == get && live || in.Verb != get && fits || in.Verb == insert && out.N != 0 && out.N != w.N {
+	if in.Verb == calls.Get && live || in.Verb != calls.Get && fits || in.Verb == calls.Insert && out.N != 0 && out.N != w.N {
 		return nil
 	}
 	return []world{w}
 }
 
 // waited is at for a call that has waited for the end of an instance.
-func waited(w world, in call, out answer) []world {
+func waited(w world, in calls.Call, out calls.Answer) []world {
 	for i, p := range w.Past {
 		if p.N != in.N || p.Ended != out.Ended || p.Ended == "done" && !within(out.Bits, p.Must, p.May) {
 			continue
@@ -154,12 +119,12 @@ func waited(w world, in call, out answer) []world {
 	return nil
 }
 
-// sequential is the model of one key.
+// sequential is the model, for each key by itself.
 var sequential = (&porcupine.NondeterministicModel{
 	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
 		of := map[string]int{}
 		for _, o := range history {
-			key := o.Input.(call).Key
+			key := o.Input.(calls.Call).Key //nolint:forcetypeassert // Explains makes all operations
 			if _, ok := of[key]; !ok {
 				of[key] = len(parts)
 				parts = append(parts, nil)
@@ -170,12 +135,12 @@ var sequential = (&porcupine.NondeterministicModel{
 	},
 	Init: func() []any { return []any{world{}} },
 	Step: func(state, in, out any) (next []any) {
-		for _, w := range step(state.(world), in.(call), out.(answer)) {
+		for _, w := range step(state.(world), in.(calls.Call), out.(calls.Answer)) { //nolint:forcetypeassert // as above
 			next = append(next, w)
 		}
 		return next
 	},
-	Equal: func(a, b any) bool { return a.(world).equals(b.(world)) },
+	Equal: func(a, b any) bool { return a.(world).equals(b.(world)) }, //nolint:forcetypeassert // as above
 	DescribeOperation: func(in, out any) string {
 		return fmt.Sprintf("%+v: %+v", in, out)
 	},
