@@ -38,9 +38,20 @@ type struck struct {
 	runs atomic.Int32
 
 	losing atomic.Bool
+	cut    atomic.Pointer[ran] // the run of a step that a drain has ended
 	end    atomic.Pointer[context.CancelFunc]
 	broken atomic.Pointer[string] // the step that fails, of one instance, until it is mended
 }
+
+// ran is a run of a step.
+type ran struct {
+	id      fsm.ID
+	visit   int64
+	attempt int
+	crashes int
+}
+
+func runOf(v *visit) *ran { return &ran{v.ID, v.Visit, v.Attempt, v.Crashes} }
 
 var (
 	errGone   = errors.New("its process is gone")
@@ -53,9 +64,17 @@ func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error)
 	if r.breaks != nil && r.breaks(v) {
 		return v.Fail(errBroken), nil
 	}
+	if v.State.Kind == node && v.Visit == 0 {
+		if err := r.waited(ctx, v); err != nil {
+			return nil, err
+		}
+	}
 	s := r.fault
 	if s == nil {
 		return f(ctx, v)
+	}
+	if cut := s.cut.Load(); cut != nil && cut.id == v.ID && s.cut.CompareAndSwap(cut, nil) && *runOf(v) != *cut && cut.visit == v.Visit && r.c.Verb == "none" {
+		r.violate("a drain counts against an instance", "%+v runs again as %+v", *cut, *runOf(v))
 	}
 	place := v.State.Path + " " + v.Step
 	if b := s.broken.Load(); b != nil && *b == place {
@@ -73,11 +92,13 @@ func (r *rig) strike(ctx context.Context, v *visit, f step) (fsm.Outcome, error)
 		return outcome, errors.Join(err, r.loseClaim(ctx, v.ID), r.overtaken(ctx, v))
 	case "drain":
 		if r.leaving != nil {
+			s.cut.Store(runOf(v))
 			r.leaving <- engine.FromContext(ctx)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
 		if end := s.end.Load(); end != nil {
+			s.cut.Store(runOf(v))
 			(*end)()
 			<-ctx.Done()
 			return nil, ctx.Err()

@@ -80,6 +80,9 @@ func (r *rig) first(v *visit) (fsm.Outcome, error) {
 			return r.end(v, s), nil
 		}
 	}
+	if left := v.Round().Left; left > 0 {
+		r.violate("a quorum is over before it is reached, or cannot be", "%s, %d are left", s.Path, left)
+	}
 	return v.Fail(why), nil
 }
 

@@ -2,6 +2,7 @@ package pairs
 
 import (
 	"regexp"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -14,6 +15,12 @@ import (
 // mutantSeeds bounds the seeds with which a case looks for a mutant: the seed chooses where the
 // fault strikes, and which bounded verb it is.
 const mutantSeeds = 100
+
+// striking are the faults whose mutants no case finds without them, and blindSeeds is with how many
+// seeds one does not.
+var striking = []string{"drain", "held parent", "fail", "over", "bound"}
+
+const blindSeeds = 5
 
 // Statements that are broken on purpose, each in a way that its case has to show: by a fleet,
 // blocked keys, bounds, a slow server, or the check of a feature.
@@ -59,6 +66,26 @@ func TestPairsFindMutants(t *testing.T) {
 		{"an end keeps its place", [][2]string{{"gate = NULL, place = NULL, seat = NULL,\n  finished_at", "finished_at"}}, "gate/none/none/1", "places are left|an instance holds a place"},
 		{"a portion shows what was shown", [][2]string{{"k.joined IS NOT NULL AND k.stream_visit IS NULL", "k.joined IS NOT NULL"}},
 			"stream,signal/none/none/1", "a stream shows a child twice, or never|it runs on and on"},
+		{"a drain costs an attempt", [][2]string{{"SET status = 'runnable', pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,\n  lease_expires_at = NULL",
+			"SET status = 'runnable', pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,\n  lease_expires_at = NULL, attempt = g.attempt + 1"}},
+			"join,signal/none/drain/1", "a drain counts against an instance"},
+		{"a drain takes what a step was woken by", [][2]string{{"SET status = 'runnable', pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,\n  lease_expires_at = NULL",
+			"SET status = 'runnable', pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,\n  lease_expires_at = NULL, awaits = NULL"}},
+			"unless,unless/none/drain/1", "Unless goes on without its signal"},
+		{"an end does not wait for its parent", [][2]string{
+			{"WHERE t.parent = ANY(ARRAY(SELECT id FROM p)) OR t.parent IS NULL OR", "WHERE true OR"},
+			{"FROM \"gendurable\".gen_durable x WHERE x.id = d.parent_id FOR NO KEY UPDATE) l)", "FROM \"gendurable\".gen_durable x WHERE x.id = d.parent_id FOR NO KEY UPDATE SKIP LOCKED) l)"},
+		}, "fleet,crowd/none/held parent/1", "a parent counts other children than there are|a parent sleeps, and all its children have ended"},
+		{"a failure counts towards a quorum", [][2]string{{"count(*) FILTER (WHERE k.status = 'done')::int AS ok,\n      count", "count(*)::int AS ok,\n      count"}},
+			"rest,signal/none/fail/1", "a quorum is over before it is reached, or cannot be"},
+		{"a failed node lets those behind it run", [][2]string{{"e.needs = 1 OR e.needs < 3 AND (e.needs = 0) = (k.status = 'done')", "e.needs < 2 OR e.needs < 3 AND (e.needs = 0) = (k.status = 'done')"}},
+			"graph,signal/none/fail/1", "a node runs though another did not end as it needs"},
+		{"nodes outlive their root", [][2]string{{"OR x.graphs IS NOT NULL AND x.finished_at IS NOT NULL) AND x.id > $1", "OR false) AND x.id > $1"}},
+			"graph,signal/none/over/1", "a node lives, and its root has ended"},
+		{"a signal that was taken counts in the inbox", [][2]string{{"WHERE i.target_id = t.id AND i.consumed_at IS NULL LIMIT $4", "WHERE i.target_id = t.id LIMIT $4"}},
+			"unless,unless,unless/none/bound/1", "it cannot be repaired"},
+		{"nodes that are added count twice", [][2]string{{"THEN p.join_size + $3::int ELSE p.join_size END", "THEN p.join_size + 2 * $3::int ELSE p.join_size END"}},
+			"graph,grow/none/bound/1", "it cannot be repaired"},
 	} {
 		t.Run(mutant.name, func(t *testing.T) {
 			t.Parallel()
@@ -83,6 +110,14 @@ func TestPairsFindMutants(t *testing.T) {
 			}
 			require.True(t, found, "the mutant is not found")
 			t.Logf("found with seed %d", c.Seed-1)
+			if c.Fault == "none" || c.Verb != "none" || !slices.Contains(striking, c.Fault) {
+				return
+			}
+			for seed := range uint64(blindSeeds) { // it is the fault that finds it
+				violations, _, err := play(t, b, Case{c.Life, c.Verb, "none", seed})
+				require.NoError(t, err)
+				require.Empty(t, violations, "seed %d", seed)
+			}
 		})
 	}
 }

@@ -217,18 +217,33 @@ func (r *rig) definition() fsm.Definition {
 	return d
 }
 
-// waited finds out whether a node is given all that it has waited for, however often it begins.
+// asNeeded says for each kind of edge whether a node may run behind one that has ended so. A quorum
+// may have some nodes that failed.
+var asNeeded = map[int]func(s fsm.Status) bool{
+	0: func(s fsm.Status) bool { return s == fsm.StatusDone },
+	1: fsm.Status.Terminal,
+	2: func(s fsm.Status) bool { return s == fsm.StatusFailed },
+	3: fsm.Status.Terminal,
+}
+
+// waited finds out whether a node is given all that it has waited for, however often it begins, and
+// whether that has ended as the node needs.
 func (r *rig) waited(ctx context.Context, v *visit) error {
 	if v.State.Kind != node {
 		return nil
 	}
-	rows, _ := r.pool.Query(ctx, `SELECT o.node FROM gendurable.edges e JOIN gendurable.gen_durable o ON o.id = e.from_id WHERE e.to_id = $1`, int64(v.ID))
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	for _, name := range names {
-		if _, ok := v.Upstream(name); !ok {
+	rows, _ := r.pool.Query(ctx, `SELECT o.node, e.needs FROM gendurable.edges e JOIN gendurable.gen_durable o ON o.id = e.from_id WHERE e.to_id = $1`, int64(v.ID))
+	var name string
+	var needs int
+	_, err := pgx.ForEachRow(rows, []any{&name, &needs}, func() error {
+		switch c, ok := v.Upstream(name); {
+		case !ok:
 			r.violate("a node lacks what it has waited for", "%s lacks %s", v.State.Path, name)
+		case !asNeeded[needs](c.Status):
+			r.violate("a node runs though another did not end as it needs", "%s needs %d of %s, which is %s", v.State.Path, needs, name, c.Status)
 		}
-	}
+		return nil
+	})
 	return err
 }
 
