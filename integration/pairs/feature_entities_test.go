@@ -93,44 +93,8 @@ var _ = register(feature{
 			}), nil
 		})}
 	},
-	config: func(r *rig, c *engine.Config) {
-		c.Machines = append(c.Machines, parcel.Define(
-			fsm.Step("start", func(ctx context.Context, v *fsm.Visit[state, int]) (fsm.Outcome, error) {
-				return v.Next("packed", v.State).After(time.Hour), r.driven(ctx, v.ID, v.State.Path)
-			}),
-			fsm.Step("packed", func(_ context.Context, v *fsm.Visit[state, int]) (fsm.Outcome, error) { return v.Done(1), nil })))
-	},
-	insert: func(r *rig, s fsm.Spec) (fsm.ID, error) {
-		tx, err := entpgx.New(r.pool).Tx(r.ctx)
-		if err != nil {
-			return 0, err
-		}
-		defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
-		spec := func(number string) fsm.Spec {
-			if number == "root" {
-				return s
-			}
-			return ofParcel(number)
-		}
-		var ids []fsm.ID
-		var committed func()
-		for _, end := range []string{"ROLLBACK TO SAVEPOINT entity", "RELEASE SAVEPOINT entity"} { // the host repeats what has failed
-			if err := tx.Exec(r.ctx, "SAVEPOINT entity", []any{}, nil); err != nil {
-				return 0, err
-			}
-			if ids, committed, err = r.upsert(r.ctx, r.eng, tx, []string{"root", "root/beside"}, spec); err != nil {
-				return 0, err
-			}
-			if err := tx.Exec(r.ctx, end, []any{}, nil); err != nil {
-				return 0, err
-			}
-		}
-		if err := tx.Commit(); err != nil {
-			return 0, err
-		}
-		committed()
-		return ids[0], nil
-	},
+	config: func(r *rig, c *engine.Config) { c.Machines = append(c.Machines, r.parcels()) },
+	insert: (*rig).insertEntity,
 	check: func(r *rig) error {
 		rows, _ := r.pool.Query(r.ctx, `SELECT 'instance ' || g.id || ' of none' FROM gendurable.gen_durable g
 			WHERE g.fsm = 'parcel' AND NOT EXISTS (SELECT FROM host.parcels e WHERE e.instance_id = g.id)
@@ -174,6 +138,49 @@ var _ = register(feature{
 		})
 	},
 })
+
+// parcels is the definition of the machine.
+func (r *rig) parcels() fsm.Definition {
+	return parcel.Define(
+		fsm.Step("start", func(ctx context.Context, v *fsm.Visit[state, int]) (fsm.Outcome, error) {
+			return v.Next("packed", v.State).After(time.Hour), r.driven(ctx, v.ID, v.State.Path)
+		}),
+		fsm.Step("packed", func(_ context.Context, v *fsm.Visit[state, int]) (fsm.Outcome, error) { return v.Done(1), nil }))
+}
+
+// insertEntity inserts a root as the instance of an entity, beside another entity.
+func (r *rig) insertEntity(s fsm.Spec) (fsm.ID, error) {
+	tx, err := entpgx.New(r.pool).Tx(r.ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer tx.Rollback()            //nolint:errcheck // after the commit it does nothing
+	path := s.State().(state).Path //nolint:forcetypeassert // every root has one
+	spec := func(number string) fsm.Spec {
+		if number == path {
+			return s
+		}
+		return ofParcel(number)
+	}
+	var ids []fsm.ID
+	var committed func()
+	for _, end := range []string{"ROLLBACK TO SAVEPOINT entity", "RELEASE SAVEPOINT entity"} { // the host repeats what has failed
+		if err := tx.Exec(r.ctx, "SAVEPOINT entity", []any{}, nil); err != nil {
+			return 0, err
+		}
+		if ids, committed, err = r.upsert(r.ctx, r.eng, tx, []string{path, path + "/beside"}, spec); err != nil {
+			return 0, err
+		}
+		if err := tx.Exec(r.ctx, end, []any{}, nil); err != nil {
+			return 0, err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, err
+	}
+	committed()
+	return ids[0], nil
+}
 
 func ofParcel(number string) fsm.Spec {
 	return parcel.New(state{Path: number}).Key(fsm.Key("parcel:" + number))

@@ -38,6 +38,9 @@ func (m *month) look() {
 	m.collect.Lock()
 	defer m.collect.Unlock()
 	require.NoError(m.t, m.rig.look())
+	for _, name := range []string{"intx", "oncreate"} { // whose checks hold at any time
+		require.NoError(m.t, registry[name].check(m.rig))
+	}
 	before := m.size()
 	require.NoError(m.t, m.rig.sweep())
 	m.sum.swept += before - m.size()

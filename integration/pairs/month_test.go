@@ -30,7 +30,7 @@ import (
 // monthly are the features of the instances that live in a month: those that say nothing of all
 // instances, and not of one key.
 var monthly = []string{
-	"signal", "again", "unless", "join", "race", "stream", "graph", "left", "early", "rest", "failfast", "grow", "crowd", "intx", "batch",
+	"signal", "again", "unless", "join", "race", "stream", "graph", "left", "early", "rest", "failfast", "grow", "crowd", "intx", "batch", "oncreate",
 }
 
 // keepHistory is how long a month's engines keep the history, and keptFor how long a signal is
@@ -65,8 +65,8 @@ type month struct {
 
 // sums says what a month has had, so that a test can tell that it had all of it.
 type sums struct {
-	jumps, rough, roots, restarts, deleted, swept, expired, taken, lapsed, throttled, deploys int
-	parts                                                                                     [2]int // made, dropped
+	jumps, rough, roots, entities, restarts, deleted, swept, expired, taken, lapsed, throttled, deploys int
+	parts                                                                                               [2]int // made, dropped
 }
 
 // mail is a message that is kept for a key until an instance occupies it, and the time at which
@@ -89,6 +89,7 @@ var (
 // others are the machines beside the pairs' machine.
 func (m *month) others() []fsm.Definition {
 	return []fsm.Definition{
+		m.parcels(),
 		tick.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[struct{}, int]) (fsm.Outcome, error) {
 			if v.Key != "" {
 				m.m.Lock()
@@ -136,7 +137,7 @@ func newMonth(t *testing.T, seed uint64, lives []string, change pgtest.Batches) 
 			c.ConnConfig.Tracer = change
 		}
 	})
-	_, err := pool.Exec(t.Context(), `CREATE SCHEMA host; CREATE TABLE host.booked (instance bigint, visit bigint)`)
+	_, err := pool.Exec(t.Context(), hostSQL)
 	require.NoError(t, err)
 	m := &month{t: t, clock: clock, lives: lives, roots: map[fsm.ID]string{}, due: map[fsm.ID]time.Time{}, mend: map[string]bool{}, ticks: map[fsm.Key]fsm.ID{}}
 	m.rig = &rig{base: &base{url: url, pool: pool}, ctx: t.Context(), log: t.Output(), random: rand.New(rand.NewPCG(seed, 2)),
@@ -271,7 +272,12 @@ func (m *month) arrive(roots int) {
 			m.mend[path] = false
 		}
 		m.m.Unlock()
-		id, err := m.eng.Insert(m.ctx, m.spec(beginning(path, root, life)).Retain(fsm.Retention{Failed: 365 * 24 * time.Hour}))
+		insert := func(s fsm.Spec) (fsm.ID, error) { return m.eng.Insert(m.ctx, s) }
+		if m.nth%3 == 0 {
+			insert = m.insertEntity
+			m.sum.entities += 2
+		}
+		id, err := insert(m.spec(beginning(path, root, life)).Retain(fsm.Retention{Failed: 365 * 24 * time.Hour}))
 		require.NoError(m.t, err)
 		m.roots[id] = path
 		m.tell("%s, instance %d: %v", path, id, life)
@@ -467,6 +473,7 @@ func (m *month) finish() {
 		require.NoError(m.t, m.settle())
 		m.look()
 	}
+	require.NoError(m.t, registry["oncreate"].end(m.rig)) // all entities, of which the instances are gone
 	require.NoError(m.t, m.leftover())
 	for id, path := range m.roots {
 		if !slices.Contains(m.ran[id], "done") {
@@ -521,5 +528,6 @@ func TestAMonth(t *testing.T) {
 	require.NotZero(t, m.sum.restarts)
 	require.NotZero(t, m.sum.taken)
 	require.NotZero(t, m.sum.throttled)
+	require.NotZero(t, m.sum.entities)
 	require.NotZero(t, m.sum.parts[1], "days of the history are dropped")
 }

@@ -54,13 +54,16 @@ func newBase(t *testing.T, change pgtest.Batches) *base {
 	for n := range b.pools {
 		b.pools[n] = pgtest.Pool(t, url, configure)
 	}
-	if _, err := b.pool.Exec(t.Context(), `CREATE SCHEMA host; CREATE TABLE host.booked (instance bigint, visit bigint);
-		CREATE TABLE host.entities (name text PRIMARY KEY, instance bigint);
-		CREATE TABLE host.parcels (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, number text UNIQUE, instance_id bigint UNIQUE)`); err != nil {
+	if _, err := b.pool.Exec(t.Context(), hostSQL); err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
+
+// hostSQL makes the tables of the host.
+const hostSQL = `CREATE SCHEMA host; CREATE TABLE host.booked (instance bigint, visit bigint);
+	CREATE TABLE host.entities (name text PRIMARY KEY, instance bigint);
+	CREATE TABLE host.parcels (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, number text UNIQUE, instance_id bigint UNIQUE)`
 
 // clear empties the tables for the next case.
 func (b *base) clear(ctx context.Context) error {
