@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -169,6 +170,9 @@ var _ = register(feature{
 	},
 	bound: func(l *engine.Limits) { l.Children = max(l.Children, 24) },
 	check: func(r *rig) error {
+		if r.c.Fault == "month" && slices.Contains(r.c.Life, "left") { // of a graph that its root has left, the GC deletes nodes one by one
+			return nil
+		}
 		rows, _ := r.pool.Query(r.ctx, `SELECT g.node, g.state -> 'life', c.n FROM gendurable.gen_durable g
 			CROSS JOIN LATERAL (SELECT count(*) AS n FROM gendurable.gen_durable k WHERE k.parent_id = g.parent_id AND k.parent_round = g.parent_round
 				AND starts_with(k.node, g.state ->> 'path' || ' more')) c
