@@ -93,8 +93,15 @@ func creating(nodes []*gen.Type) (found []*gen.Type, err error) {
 	return found, nil
 }
 
-// taken are the names that the templates use in the type that they generate into.
+// taken are the names that the templates use in the type that they generate into, and mutated the
+// one in its mutation, where ent has a schema's names as they are.
 var taken = []string{"Instance", "InstanceOrErr", "QueryInstance", "WhyInstance"}
+
+const mutated = "gendurable"
+
+// imported are the packages that the templates import into the files of driven types, by the names
+// that they have there.
+var imported = []string{"durable", "durableent", "durableinstance", "durablepredicate", "durablefsm", "slices"}
 
 // named refuses names of types that collide with what the templates add to the client.
 func named(n *gen.Type) error {
@@ -103,6 +110,8 @@ func named(n *gen.Type) error {
 		return errors.New("the extension of gendurable generates the file gendurable_entity.go, which this name also makes: give the type another name")
 	case slices.Contains([]string{"Durable", "Within", "InTx", "CommitBy"}, n.Name):
 		return fmt.Errorf("the client, or a transaction of it, has the method %s, of gendurable's extension: give the type another name", n.Name)
+	case slices.Contains(imported, n.Package()):
+		return fmt.Errorf("what gendurable's extension generates imports another package as %s, the name of this type's package: give the type another name", n.Package())
 	}
 	return nil
 }
@@ -125,12 +134,12 @@ func check(n *gen.Type) error {
 		return fmt.Errorf("it has the annotation but not the field %s: use the mixin entity.DrivenBy", entity.Field)
 	}
 	for _, f := range n.Fields {
-		if slices.Contains(taken, f.StructField()) {
+		if slices.Contains(taken, f.StructField()) || f.BuilderField() == mutated {
 			return fmt.Errorf("field %s has a name that entity.DrivenBy needs", f.Name)
 		}
 	}
 	for _, e := range n.Edges {
-		if slices.Contains(taken, e.StructField()) {
+		if slices.Contains(taken, e.StructField()) || e.BuilderField() == mutated {
 			return fmt.Errorf("edge %s has a name that entity.DrivenBy needs", e.Name)
 		}
 	}

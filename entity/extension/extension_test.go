@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -35,23 +36,30 @@ func TestCheck(t *testing.T) {
 	require.NoError(t, check(&gen.Type{Name: "Ledger"}), "no machine drives it")
 
 	for name, wrong := range map[string]*gen.Type{
-		"no name":            said(t, entity.Annotation{OnDelete: entity.Leave}, entity.Field),
-		`"never" is neither`: said(t, entity.Annotation{Machine: "checkout", OnDelete: "never"}, entity.Field),
-		"use the mixin":      said(t, right, "cents"),
-		"field instance has": said(t, right, entity.Field, "instance"),
+		"no name":              said(t, entity.Annotation{OnDelete: entity.Leave}, entity.Field),
+		`"never" is neither`:   said(t, entity.Annotation{Machine: "checkout", OnDelete: "never"}, entity.Field),
+		"use the mixin":        said(t, right, "cents"),
+		"field instance has":   said(t, right, entity.Field, "instance"),
+		"field gendurable has": said(t, right, entity.Field, "gendurable"),
 	} {
 		require.ErrorContains(t, check(wrong), name)
 	}
 	composite := said(t, right, entity.Field)
 	composite.ID = nil
 	require.ErrorContains(t, check(composite), "an id of one field")
-	edged := said(t, right, entity.Field)
-	edged.Edges = []*gen.Edge{{Name: "instance"}}
-	require.ErrorContains(t, check(edged), "edge instance has")
+	for _, name := range []string{"instance", "gendurable"} {
+		edged := said(t, right, entity.Field)
+		edged.Edges = []*gen.Edge{{Name: name}}
+		require.ErrorContains(t, check(edged), "edge "+name+" has")
+	}
+	require.NoError(t, check(said(t, right, entity.Field, "durable")))
 
 	for name, why := range map[string]string{"Gendurable_Entity": "the file gendurable_entity.go", "Durable": "the method Durable", "Within": "the method Within", "InTx": "the method InTx", "CommitBy": "the method CommitBy"} {
 		require.ErrorContains(t, named(&gen.Type{Name: name}), why)
 		require.ErrorContains(t, named(&gen.Type{Name: name}), "give the type another name")
+	}
+	for _, name := range []string{"DurableEnt", "Durableent", "Durablefsm", "Durableinstance", "Durablepredicate", "Slices"} {
+		require.ErrorContains(t, named(&gen.Type{Name: name}), "the name of this type's package: give the type another name", name)
 	}
 	require.NoError(t, named(&gen.Type{Name: "Gendurable"}))
 
@@ -60,6 +68,20 @@ func TestCheck(t *testing.T) {
 	err := New().Hooks()[0](gen.GenerateFunc(func(*gen.Graph) error { written = true; return nil })).Generate(graph)
 	require.ErrorContains(t, err, "schema Order: entity.DrivenBy")
 	require.False(t, written)
+}
+
+// The generator refuses types that have the name of a package which the templates import.
+func TestImported(t *testing.T) {
+	t.Parallel()
+	text, err := files.ReadFile("entity.tmpl")
+	require.NoError(t, err)
+	_, imports, _ := strings.Cut(string(text), `define "import/additional/gendurable"`)
+	imports, _, _ = strings.Cut(imports, "end }}")
+	found := regexp.MustCompile(`(?m)^\s*(\w+) "`).FindAllStringSubmatch(imports, -1)
+	require.NotEmpty(t, found)
+	for _, f := range found {
+		require.Contains(t, imported, f[1])
+	}
 }
 
 // ofEnt is what ent generates, as far as a guard needs it, with what the templates add.

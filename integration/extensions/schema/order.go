@@ -20,9 +20,13 @@ func (Order) Mixin() []ent.Mixin {
 	return []ent.Mixin{entity.DrivenBy("checkout").OnDelete(entity.Cancel)}
 }
 
-// Fields returns the fields of an order.
+// Fields returns the fields of an order. The last ones have names that the extension uses, too.
 func (Order) Fields() []ent.Field {
-	return []ent.Field{field.Int64("cents").Annotations(entproto.Field(2))}
+	return []ent.Field{
+		field.Int64("cents").Annotations(entproto.Field(2)),
+		field.String("durable").Optional().Annotations(entproto.Field(4)),
+		field.String("engine").Optional().Annotations(entproto.Field(5)),
+	}
 }
 
 // Edges returns the link to the customer.

@@ -54,7 +54,7 @@ type InvoiceMutation struct {
 	done           bool
 	oldValue       func(context.Context) (*Invoice, error)
 	predicates     []predicate.Invoice
-	durable        *durableTx // of a delete: what deals with the instances
+	gendurable     *durableTx // of a delete: what deals with the instances
 }
 
 var _ ent.Mutation = (*InvoiceMutation)(nil)
@@ -956,7 +956,7 @@ type OrderMutation struct {
 	done           bool
 	oldValue       func(context.Context) (*Order, error)
 	predicates     []predicate.Order
-	durable        *durableTx // of a delete: what deals with the instances
+	gendurable     *durableTx // of a delete: what deals with the instances
 }
 
 var _ ent.Mutation = (*OrderMutation)(nil)
@@ -1494,7 +1494,7 @@ type ParcelMutation struct {
 	done           bool
 	oldValue       func(context.Context) (*Parcel, error)
 	predicates     []predicate.Parcel
-	durable        *durableTx // of a delete: what deals with the instances
+	gendurable     *durableTx // of a delete: what deals with the instances
 }
 
 var _ ent.Mutation = (*ParcelMutation)(nil)
@@ -2166,7 +2166,7 @@ type ShipmentMutation struct {
 	done           bool
 	oldValue       func(context.Context) (*Shipment, error)
 	predicates     []predicate.Shipment
-	durable        *durableTx // of a delete: what deals with the instances
+	gendurable     *durableTx // of a delete: what deals with the instances
 }
 
 var _ ent.Mutation = (*ShipmentMutation)(nil)
@@ -2612,7 +2612,7 @@ type VisitMutation struct {
 	done           bool
 	oldValue       func(context.Context) (*Visit, error)
 	predicates     []predicate.Visit
-	durable        *durableTx // of a delete: what deals with the instances
+	gendurable     *durableTx // of a delete: what deals with the instances
 }
 
 var _ ent.Mutation = (*VisitMutation)(nil)

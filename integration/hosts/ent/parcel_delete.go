@@ -69,8 +69,8 @@ func (_d *ParcelDelete) sqlExec(ctx context.Context) (int, error) {
 func (_d *ParcelDelete) ExecWith(ctx context.Context, eng *durable.Engine) (n int, err error) {
 	outer := _d.config
 	err = durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
-		_d.config, _d.mutation.config, _d.mutation.durable = within, within, verbs
-		defer func() { _d.config, _d.mutation.config, _d.mutation.durable = outer, outer, nil }()
+		_d.config, _d.mutation.config, _d.mutation.gendurable = within, within, verbs
+		defer func() { _d.config, _d.mutation.config, _d.mutation.gendurable = outer, outer, nil }()
 		n, err = _d.Exec(ctx)
 		return err
 	})
@@ -97,7 +97,7 @@ func (_d *ParcelDeleteOne) ExecWith(ctx context.Context, eng *durable.Engine) er
 // their instances, and restricts the DELETE to these entities: others that match by then were not
 // dealt with.
 func (_d *ParcelDelete) settleInstances(ctx context.Context) error {
-	if _d.mutation.durable == nil {
+	if _d.mutation.gendurable == nil {
 		return &ValidationError{Name: parcel.FieldInstanceID, err: errors.New("ent: a machine drives Parcel: delete by ExecWith, which deals with the instance")}
 	}
 	query := NewParcelClient(_d.config).Query()
@@ -124,7 +124,7 @@ func (_d *ParcelDelete) settleInstances(ctx context.Context) error {
 	if len(instances) == 0 {
 		return nil
 	}
-	return _d.mutation.durable.RequireEnded(ctx, instances...)
+	return _d.mutation.gendurable.RequireEnded(ctx, instances...)
 }
 
 // ParcelDeleteOne is the builder for deleting a single Parcel entity.

@@ -70,8 +70,8 @@ func (_d *ShipmentDelete) sqlExec(ctx context.Context) (int, error) {
 func (_d *ShipmentDelete) ExecWith(ctx context.Context, eng *durable.Engine) (n int, err error) {
 	outer := _d.config
 	err = durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
-		_d.config, _d.mutation.config, _d.mutation.durable = within, within, verbs
-		defer func() { _d.config, _d.mutation.config, _d.mutation.durable = outer, outer, nil }()
+		_d.config, _d.mutation.config, _d.mutation.gendurable = within, within, verbs
+		defer func() { _d.config, _d.mutation.config, _d.mutation.gendurable = outer, outer, nil }()
 		n, err = _d.Exec(ctx)
 		return err
 	})
@@ -98,7 +98,7 @@ func (_d *ShipmentDeleteOne) ExecWith(ctx context.Context, eng *durable.Engine) 
 // their instances, and restricts the DELETE to these entities: others that match by then were not
 // dealt with.
 func (_d *ShipmentDelete) settleInstances(ctx context.Context) error {
-	if _d.mutation.durable == nil {
+	if _d.mutation.gendurable == nil {
 		return &ValidationError{Name: shipment.FieldInstanceID, err: errors.New("ent: a machine drives Shipment: delete by ExecWith, which deals with the instance")}
 	}
 	query := NewShipmentClient(_d.config).Query()
@@ -125,7 +125,7 @@ func (_d *ShipmentDelete) settleInstances(ctx context.Context) error {
 	if len(instances) == 0 {
 		return nil
 	}
-	return _d.mutation.durable.RequireEnded(ctx, instances...)
+	return _d.mutation.gendurable.RequireEnded(ctx, instances...)
 }
 
 // ShipmentDeleteOne is the builder for deleting a single Shipment entity.
