@@ -90,7 +90,10 @@ func TestJSONRefusesBrokenText(t *testing.T) {
 	for name, v := range map[string]any{
 		"replacement character": "\ufffd",
 		"its escape in raw":     json.RawMessage(`"\ufffd"`),
-		"unexported":            struct{ S, s string }{"\ufffd", bad},
+		"unexported": struct {
+			S string
+			s string `json:"-"`
+		}{"\ufffd", bad},
 		"left out": struct {
 			S json.RawMessage
 			T string `json:"-"`

@@ -30,9 +30,11 @@ func formOf(t reflect.Type, addressable bool) *shape.Form {
 }
 
 // CheckType returns an error if values of t, or of what it holds, do not come back from Encode and
-// Decode as they were: interfaces with methods, functions, channels, structs with unexported fields
-// only, methods of a pointer where a value has no address (in maps). It looks at types only, so it
-// knows nothing of what an untyped value will hold; Encode looks at that.
+// Decode as they were: interfaces with methods, functions, channels, unexported fields of structs,
+// methods of a pointer where a value has no address (in maps). The tag json:"-" says that the loss
+// of a field is meant. Types with their own methods for JSON or text are taken at their word, and
+// unexported fields of messages of protobuf and of ent's entities are let pass. It looks at types
+// only, so it knows nothing of what an untyped value will hold; Encode looks at that.
 func (JSON) CheckType(t reflect.Type) error {
 	f := formOf(t, true)
 	if f.Lost != nil {

@@ -2,6 +2,7 @@ package fsm_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,10 +10,13 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"regexp"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	entsql "entgo.io/ent/dialect/sql"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
@@ -165,6 +169,7 @@ func TestCodecsGetPointers(t *testing.T) {
 	require.ErrorContains(t, err, "no JSON of func()", "it embeds JSON, and so its CheckType")
 }
 
+//nolint:unused // JSON is to lose such fields
 type (
 	shape     interface{ Area() float64 }
 	concealed struct{ amount int }
@@ -173,7 +178,42 @@ type (
 	tree      struct{ Left, Right *tree }
 	inner     struct{ A int }
 	pair      struct{ A, B int }
+
+	number      int
+	item[T any] struct {
+		Of    T
+		cache map[string]T
+	}
+	basket  struct{ Items []item[number] }
+	halves  struct{ Shown, hidden int }
+	Halves  halves
+	tangled struct {
+		Left *tangled `json:",omitempty"`
+		Of   map[string]tangled
+
+		hidden, N int
+	}
+
+	// entity is as ent generates one.
+	entity struct {
+		config `json:"-"`
+
+		ID           int         `json:"id,omitempty"`
+		Edges        entityEdges `json:"edges"`
+		selectValues entsql.SelectValues
+	}
+	config      struct{ debug bool }
+	entityEdges struct {
+		Of          []*entity `json:"of,omitempty"`
+		loadedTypes [1]bool
+	}
+	rebuilt struct {
+		Of    []int
+		index map[int]int // made by UnmarshalJSON
+	}
 )
+
+func (*rebuilt) UnmarshalJSON([]byte) error { return nil }
 
 func (onlyText) MarshalText() ([]byte, error) { return []byte("x"), nil }
 
@@ -199,7 +239,32 @@ func TestTypesThatDoNotComeBack(t *testing.T) {
 		},
 		"are unexported": {
 			reflect.TypeFor[concealed](), reflect.TypeFor[*concealed](), reflect.TypeFor[[]concealed](), reflect.TypeFor[struct{ H *concealed }](),
-			reflect.TypeFor[struct{ Mu sync.Mutex }](), reflect.TypeFor[struct{ Where *time.Location }](), reflect.TypeFor[struct{ concealed }](),
+			reflect.TypeFor[struct{ Where *time.Location }](), reflect.TypeFor[struct{ concealed }](), reflect.TypeFor[struct{ N atomic.Int64 }](),
+		},
+		"keeps nobody out": {
+			reflect.TypeFor[struct{ Mu sync.Mutex }](), reflect.TypeFor[struct {
+				mu *sync.RWMutex
+				N  int
+			}](),
+			reflect.TypeFor[struct {
+				sync.Mutex
+				N int
+			}](),
+		},
+		"fsm_test.basket.Items[].cache: the field is unexported": {
+			reflect.TypeFor[basket](), reflect.TypeFor[*basket](),
+		},
+		"[].cache: the field is unexported": {
+			reflect.TypeFor[map[string][2]*item[int]](), reflect.TypeFor[[]item[string]](),
+		},
+		".hidden: the field is unexported": {
+			reflect.TypeFor[struct{ halves }](), reflect.TypeFor[struct{ Of struct{ *Halves } }](), reflect.TypeFor[tangled](),
+		},
+		".number: the field is unexported": {
+			reflect.TypeFor[struct {
+				number
+				N int
+			}](),
 		},
 		"method of the pointer": {
 			reflect.TypeFor[map[string]cash](), reflect.TypeFor[map[int]big.Int](), reflect.TypeFor[map[string]struct{ Of [2]cash }](),
@@ -227,11 +292,17 @@ func TestTypesThatComeBack(t *testing.T) {
 		reflect.TypeFor[map[netip.Addr][]byte](), reflect.TypeFor[map[pair]string](), reflect.TypeFor[textual](), reflect.TypeFor[picks](), reflect.TypeFor[embeds](),
 		reflect.TypeFor[map[string]any](), reflect.TypeFor[time.Duration](), reflect.TypeFor[[]map[fsm.ID]*[3]float64](),
 		reflect.TypeFor[struct {
-			sync.Mutex
-			N    int
-			Skip func() `json:"-"`
-			_    [0]func()
+			sync.Mutex `json:"-"`
+
+			N     int
+			cache map[string]int `json:"-"` // its loss is meant
+			none  struct{}
+			Skip  func() `json:"-"`
+			_     [0]func()
 		}](),
+		reflect.TypeFor[entity](), reflect.TypeFor[rebuilt](),
+		reflect.TypeFor[sql.NullString](), reflect.TypeFor[sql.Null[time.Time]](), reflect.TypeFor[big.Rat](), reflect.TypeFor[netip.Prefix](),
+		reflect.TypeFor[regexp.Regexp](), reflect.TypeFor[map[string]sql.NullTime](),
 		reflect.TypeFor[struct {
 			concealed func() `json:"-"`
 		}](),

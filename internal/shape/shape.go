@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"strings"
 )
 
 // Type is a type as reflection or the type checker knows it.
@@ -57,13 +58,21 @@ type Form struct {
 // FormOf looks at a type, and at all that its values hold. addressable says whether methods of the
 // pointer count, as they do for a value that has an address.
 func FormOf(t Type, addressable bool) Form {
-	w := walk{seen: map[walked]bool{}, inlined: map[any]bool{}}
+	w := walk{seen: map[walked]bool{}, inlined: map[any]bool{}, edges: map[any]bool{}}
 	w.value(t, typeName(t), addressable, false)
 	return w.Form
 }
 
 // Userinfo is the type that is in every url.URL, and seldom set.
 const Userinfo = "net/url.Userinfo"
+
+// These are the types of unexported fields that ent generates into entities, and protobuf into
+// messages. A program cannot tag such a field, nor those beside it. To look for the method
+// ProtoReflect instead would make a host's binary larger.
+const (
+	selectValues = "entgo.io/ent/dialect/sql.SelectValues"
+	messageState = "protobuf/internal/impl.MessageState"
+)
 
 func typeName(t Type) string {
 	if t.Path() == "" && t.Kind() == reflect.Struct {
@@ -77,6 +86,7 @@ type walk struct {
 
 	seen    map[walked]bool
 	inlined map[any]bool // the embedded structs around the fields that are looked at
+	edges   map[any]bool // the structs of edges of ent's entities
 }
 
 // walked is a type that was looked at, and whether its value has an address, since methods of the
@@ -135,11 +145,35 @@ func (w *walk) value(t Type, at string, addressable, decodes bool) {
 		w.key(t.Key(), at, decodes)
 		w.value(t.Elem(), at+"[]", false, decodes)
 	case reflect.Struct:
-		if shown, hidden := w.fields(t, at, addressable, decodes); shown == 0 && hidden > 0 {
+		switch found := w.fields(t, at, addressable, decodes); {
+		case found.hidden == 0:
+		case locks(t):
+			w.loses(at, lockText, t)
+		case found.shown == 0:
 			w.loses(at, "all fields of %v are unexported, so its JSON has none of them: export them, give the type methods "+
 				"MarshalJSON and UnmarshalJSON, or exclude it by json:\"-\"", t)
+		case decodes || generated(t) || w.edges[t.ID()]: // others restore what is hidden
+		case found.lock != nil:
+			w.loses(found.at, lockText, found.lock)
+		default:
+			w.loses(found.at, "the field is unexported, so JSON loses it: export it, tag it json:\"-\" if that is meant, or store a type of your own")
 		}
 	}
+}
+
+const lockText = "%v is not stored, and each run of a step has another one, so it keeps nobody out: take it out of the type"
+
+// locks reports whether a type is one of package sync.
+func locks(t Type) bool { return strings.HasPrefix(t.Path(), "sync.") }
+
+// generated reports whether a struct is an entity of ent or a message of protobuf.
+func generated(t Type) bool {
+	for f := range t.Fields() {
+		if of := f.Type.Path(); of == selectValues || strings.HasSuffix(of, messageState) {
+			return true
+		}
+	}
+	return false
 }
 
 // own reports whether methods of a type make its JSON.
@@ -169,13 +203,58 @@ func (w *walk) key(t Type, at string, decodes bool) {
 	}
 }
 
-// fields looks at the fields of a struct, and counts those that are in its JSON, or are excluded on
-// purpose, and those that are not.
-func (w *walk) fields(t Type, at string, addressable, decodes bool) (shown, hidden int) {
+// found counts the fields of a struct that are in its JSON, or are excluded on purpose, and those
+// that are not.
+type found struct {
+	shown, hidden int
+	at            string // of the first hidden one
+	lock          Type   // its type, if that is one of package sync
+}
+
+func (n *found) hide(at string, of Type) {
+	if of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	if n.hidden++; n.hidden == 1 {
+		if n.at = at; locks(of) {
+			n.lock = of
+		}
+	}
+}
+
+// promote adds the fields of an embedded struct.
+func (n *found) promote(deep found, at string, of Type) {
+	n.shown += deep.shown
+	switch {
+	case deep.hidden == 0:
+	case locks(of):
+		n.hide(at, of)
+	case n.hidden == 0:
+		n.hidden, n.at, n.lock = deep.hidden, deep.at, deep.lock
+	default:
+		n.hidden += deep.hidden
+	}
+}
+
+// note notes the type of the edges of one of ent's entities.
+func (w *walk) note(t Type) {
+	if !generated(t) {
+		return
+	}
+	for f := range t.Fields() {
+		if f.Name == "Edges" {
+			w.edges[f.Type.ID()] = true
+		}
+	}
+}
+
+// fields looks at the fields of a struct.
+func (w *walk) fields(t Type, at string, addressable, decodes bool) (n found) {
+	w.note(t)
 	for f := range t.Fields() {
 		tag := f.Tag.Get("json")
 		if tag == "-" {
-			shown++
+			n.shown++
 			continue
 		}
 		in, pointed := f.Type, false
@@ -190,18 +269,29 @@ func (w *walk) fields(t Type, at string, addressable, decodes bool) (shown, hidd
 				continue
 			}
 			w.inlined[id] = true
-			s, h := w.fields(in, inside, addressable || pointed, decodes)
+			deep := w.fields(in, inside, addressable || pointed, decodes)
 			delete(w.inlined, id)
-			if pointed && !f.Exported && s > 0 {
+			if pointed && !f.Exported && deep.shown > 0 {
 				w.cannot(decodes, inside, "JSON does not decode into an embedded pointer to the unexported %v", in)
 			}
-			shown, hidden = shown+s, hidden+h
+			n.promote(deep, inside, in)
 		case f.Exported || f.Embedded && in.Kind() == reflect.Struct:
-			shown++
+			n.shown++
 			w.value(f.Type, inside, addressable, decodes)
-		case f.Name != "_":
-			hidden++
+		case f.Name != "_" && !bare(in):
+			n.hide(inside, in)
 		}
 	}
-	return shown, hidden
+	return n
+}
+
+// bare reports whether a type is a struct without fields, and so has nothing to lose.
+func bare(t Type) bool {
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	for range t.Fields() {
+		return false
+	}
+	return true
 }

@@ -11,8 +11,13 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"sync"
 	"time"
 	"unsafe"
+
+	"entgo.io/ent/dialect/sql"
+
+	"github.com/gendurable/gendurable/vet/testdata/forms/protobuf/runtime/protoimpl"
 )
 
 type (
@@ -35,10 +40,50 @@ type (
 		C chan int `json:"-"`
 		D func()   `json:"d"`
 	}
+	Beside struct {
+		N     int
+		cache map[string]int
+	}
+	Meant struct {
+		N     int
+		cache map[string]int `json:"-"`
+		none  struct{}
+	}
+	Promotes struct {
+		inner
+		Beside
+	}
+	Locked struct {
+		sync.Mutex
+		N int
+	}
+	Locks struct {
+		N  int
+		mu *sync.RWMutex
+	}
+	Message struct { // as protobuf generates one
+		state     protoimpl.MessageState
+		N         int
+		sizeCache int32
+	}
+	Entity struct {
+		ID    int
+		Edges EntityEdges
+		kept  sql.SelectValues
+	}
+	EntityEdges struct {
+		Of     []*Entity
+		loaded [1]bool
+	}
+	Rebuilt struct {
+		N     int
+		index int
+	}
 	Blank struct{ _ int }
 	Own   interface{ hidden() }
 )
 
+func (*Rebuilt) UnmarshalJSON([]byte) error   { return nil }
 func (Texted) MarshalText() ([]byte, error)   { return nil, nil }
 func (*Written) MarshalJSON() ([]byte, error) { return nil, nil }
 func (*Written) UnmarshalJSON([]byte) error   { return nil }
@@ -74,6 +119,17 @@ type All struct {
 	X  http.Header
 	Y  http.Client
 	Z  netip.Addr
+	A2 Beside
+	B2 map[string][]*Beside
+	C2 Meant
+	D2 Promotes
+	E2 Locked
+	F2 Locks
+	G2 []*Message
+	H2 Entity
+	I2 Rebuilt
+	J2 struct{ Mu sync.Mutex }
+	K2 struct{ Of Generic[Beside] }
 	A1 json.RawMessage
 	B1 encoding.TextMarshaler
 	C1 io.Reader

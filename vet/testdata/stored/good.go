@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/vet/testdata/forms/protobuf/runtime/protoimpl"
 )
 
 type Fine struct {
@@ -18,12 +19,27 @@ type Fine struct {
 	Raw      json.RawMessage
 	Anything map[int]any
 	Sub      *Fine
-	log      func()
+	log      func()   `json:"-"`
 	Skipped  chan int `json:"-"`
 	own
 }
 
 type own struct{ Cents int }
+
+// Message is as protobuf generates one.
+type Message struct {
+	state     protoimpl.MessageState
+	sizeCache int32
+	Text      string
+}
+
+// Rebuilt makes its index when it is decoded.
+type Rebuilt struct {
+	All   []int
+	index map[int]int
+}
+
+func (r *Rebuilt) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, &r.All) }
 
 type custom struct{ cents int }
 
@@ -34,6 +50,7 @@ var (
 	G = fsm.Declare[Fine, custom]("g")
 	H = fsm.DeclareSignal[[]custom]("h")
 	I = fsm.Declare[fsm.None, struct{}]("i")
+	J = fsm.Declare[Message, Rebuilt]("j")
 )
 
 // Of a type parameter nothing is known.
