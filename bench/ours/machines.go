@@ -174,7 +174,7 @@ func VoteMachine(last func(context.Context) error) fsm.Definition {
 		case 2:
 			return v.Await("vote", NewOrder(1), Wake), nil
 		}
-		return v.Done(Result{OK: true}), nil
+		return v.Done(Result{OK: true}).Discard(), nil
 	}).To("vote"))
 }
 

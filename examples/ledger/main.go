@@ -76,7 +76,7 @@ func count(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) {
 
 func wait(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) {
 	if v.State == kept() {
-		return v.Done(v.State), nil
+		return v.Done(v.State).Unless("count", Booked), nil
 	}
 	return v.Await("count", v.State, Booked), nil
 }

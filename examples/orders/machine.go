@@ -71,8 +71,9 @@ func (m checkout) Definition() fsm.Definition {
 		fsm.Step("paid", m.paid).To("ship", "refund", "mail"),
 		fsm.Step("ship", m.ship).To("mail", "refund").Timeout(30*time.Second),
 		fsm.Step("refund", m.refund).To("mail").Timeout(30*time.Second),
-		fsm.Step("mail", m.mail).Timeout(30*time.Second),
-	).OnError(m.failed)
+		fsm.Step("mail", m.mail).To("late").Timeout(30*time.Second),
+		fsm.Step("late", m.late).To().Timeout(30*time.Second),
+	).OnError(m.failed).Unless("late", Paid)
 }
 
 // start parks the order. Nothing of it stays in memory. A payment that has come before is in the
@@ -122,11 +123,32 @@ func (m checkout) mail(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	if err := m.outside.mail(ctx, v.State, v.IdempotencyKey("mail"), v.FencingToken); err != nil {
 		return nil, err
 	}
-	receipt := Receipt{Order: v.State.ID, Fate: v.State.Fate, Cents: v.State.Cents}
-	if v.State.Payment != nil {
-		receipt.Event, receipt.Cents = v.State.Payment.Event, v.State.Payment.Cents
+	return v.Done(v.State.receipt()), nil
+}
+
+// late runs in place of an end that would delete late payments: another one, or the first one in
+// the moment in which the order expires. It gives them back.
+func (m checkout) late(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	payments, err := Paid.All(v)
+	if err != nil {
+		return nil, err
 	}
-	return v.Done(receipt), nil
+	for _, p := range payments {
+		order := v.State
+		order.Payment = &p
+		if err := m.outside.refund(ctx, order, v.IdempotencyKey("refund "+p.Event), v.FencingToken); err != nil {
+			return nil, err
+		}
+	}
+	return v.Done(v.State.receipt()), nil
+}
+
+func (o Order) receipt() Receipt {
+	r := Receipt{Order: o.ID, Fate: o.Fate, Cents: o.Cents}
+	if o.Payment != nil {
+		r.Event, r.Cents = o.Payment.Event, o.Payment.Cents
+	}
+	return r
 }
 
 // failed decides what becomes of a step that returned an error. It looks for errors that the

@@ -47,9 +47,9 @@ func (m approval) decide(_ context.Context, v *fsm.Visit[Request, Decision]) (fs
 	case err != nil:
 		return nil, err
 	case ok:
-		return v.Done(decision), nil
+		return v.Done(decision).Discard(), nil // the first decision counts
 	case v.State.Reminders == 0:
-		return v.Done(Decision{By: "nobody"}), nil
+		return v.Done(Decision{By: "nobody"}).Unless("decide", Decided), nil
 	}
 	return v.Next("start", Request{Document: v.State.Document, Reminders: v.State.Reminders - 1}), nil
 }

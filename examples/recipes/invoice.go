@@ -25,9 +25,10 @@ var (
 	Paid    = fsm.DeclareSignal[int64]("paid")
 )
 
-// invoices has what the steps need: here a function that sends a mail.
+// invoices has what the steps need: here functions that send a mail and pay money back.
 type invoices struct {
-	mail func(ctx context.Context, b Bill, idempotencyKey string) error
+	mail   func(ctx context.Context, b Bill, idempotencyKey string) error
+	refund func(ctx context.Context, b Bill, cents []int64, idempotencyKey string) error
 }
 
 type visit = fsm.Visit[Bill, int64]
@@ -36,8 +37,9 @@ type visit = fsm.Visit[Bill, int64]
 func (m invoices) machine() fsm.Definition {
 	return Invoice.Define(
 		fsm.Step("start", m.send).To("settle").Timeout(time.Minute),
-		fsm.Step("settle", m.settle).To("start"),
-	).Retry(fsm.RetryPolicy{MaxAttempts: 8})
+		fsm.Step("settle", m.settle).To("start", "refund"),
+		fsm.Step("refund", m.payBack).To().Timeout(time.Minute),
+	).Retry(fsm.RetryPolicy{MaxAttempts: 8}).Unless("refund", Paid)
 }
 
 // send mails the invoice, and parks it until it is paid, for two weeks at most. A parked instance
@@ -60,6 +62,15 @@ func (m invoices) settle(_ context.Context, v *visit) (fsm.Outcome, error) {
 		return v.Next("start", v.State), nil // send it again
 	}
 	return v.Done(cents), nil
+}
+
+// payBack runs in place of an end that would delete a late payment.
+func (m invoices) payBack(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	late, err := Paid.All(v)
+	if err == nil {
+		err = m.refund(ctx, v.State, late, v.IdempotencyKey("refund"))
+	}
+	return v.Done(v.State.Cents), err
 }
 
 // work runs steps in this process until ctx ends. Any number of processes may do so.

@@ -78,5 +78,5 @@ func cast(_ context.Context, v *fsm.Visit[Ballot, string]) (fsm.Outcome, error) 
 	case !agrees:
 		return v.Fail(errors.New("does not agree")), nil
 	}
-	return v.Done(v.State.Person), nil
+	return v.Done(v.State.Person).Discard(), nil // the first vote counts
 }

@@ -90,7 +90,7 @@ func (t Traces) order(m, item *fsm.Machine[Order, string]) fsm.Definition {
 					return nil, err
 				}
 			}
-			return v.Done(strconv.Itoa(v.Version)), nil
+			return v.Done(strconv.Itoa(v.Version)).Discard(), nil
 		})),
 	).OnError(t.failed)
 }
@@ -160,7 +160,7 @@ func (t Traces) rush() fsm.Definition {
 					return nil, fmt.Errorf("child %d is %s, %s", c.ID, c.Status, c.Failure)
 				}
 			}
-			return v.Done(strconv.Itoa(v.Version)), nil
+			return v.Done(strconv.Itoa(v.Version)).Discard(), nil
 		})),
 	).OnError(t.failed)
 }

@@ -51,7 +51,7 @@ func (t Traces) tripOne() fsm.Definition {
 			return v.Next("settle_payment", v.State).After(time.Millisecond), nil
 		})),
 		fsm.Step("settle_payment", traced(t, func(_ context.Context, v *fsm.Visit[TripV1, string]) (fsm.Outcome, error) {
-			return v.Done(Price(v.State.Cents)), nil
+			return v.Done(Price(v.State.Cents)).Discard(), nil
 		})),
 	).OnError(failedOf[TripV1](t))
 }
@@ -75,7 +75,7 @@ func (t Traces) tripTwo() fsm.Definition {
 			return v.Next("thank", v.State), nil
 		})),
 		fsm.Step("thank", traced(t, func(_ context.Context, v *fsm.Visit[Trip, string]) (fsm.Outcome, error) {
-			return v.Done(fmt.Sprint(v.State.Amount, " ", v.State.Currency)), nil
+			return v.Done(fmt.Sprint(v.State.Amount, " ", v.State.Currency)).Discard(), nil
 		})),
 	).From(fsm.Migrate(Trip1, Trip2, func(o TripV1) (Trip, error) { return Trip{o.Cents, o.Left, "EUR"}, nil },
 		fsm.StepNames{"start": "start", "wait": "wait", "settle_payment": "settle"})).OnError(failedOf[Trip](t))
