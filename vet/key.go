@@ -15,6 +15,13 @@ func keys(u *unit) {
 	seen := map[ast.Node]bool{}
 	for _, r := range u.repeats() {
 		calls(r.node, func(call *ast.CallExpr) {
+			for _, arg := range u.besideKey(call) {
+				if source := u.unstable(arg); source != "" && !seen[arg] {
+					seen[arg] = true
+					u.found(arg.Pos(), "this is made of %s, so it is another one when %s runs again under the same key: make it in a step before, and keep it in the state",
+						source, r.what)
+				}
+			}
 			for _, k := range u.keysOf(call) {
 				if source := u.unstable(k.value); source != "" && !seen[k.value] {
 					seen[k.value] = true
@@ -47,6 +54,41 @@ func (u *unit) keysOf(call *ast.CallExpr) (all []key) {
 		return all
 	}
 	return u.idempotencyKeys(c, call)
+}
+
+// besideKey returns the other arguments of a call that gets an idempotency key of the visit: two
+// calls with one key have to say the same. A time by itself is none, since calls take it for
+// deadlines and logs, and neither are arguments of functions that only make texts.
+func (u *unit) besideKey(call *ast.CallExpr) (others []ast.Expr) {
+	c := u.callee(call)
+	switch c.path {
+	case "fmt", "strings", "strconv", "errors", "log", "log/slog", fsmPath:
+		return nil
+	}
+	if _, builtin := u.typeOf(call.Fun).(*types.Signature); !builtin || u.TypesInfo.Types[call.Fun].IsType() || idempotent(c.name) {
+		return nil
+	}
+	keyed := false
+	for _, arg := range call.Args {
+		key, ok := ast.Unparen(arg).(*ast.CallExpr)
+		if ok && u.isKey(key) {
+			keyed = true
+			continue
+		}
+		if !is(u.typeOf(arg), "time", "Time") {
+			others = append(others, arg)
+		}
+	}
+	if !keyed {
+		return nil
+	}
+	return others
+}
+
+// isKey reports whether a call makes an idempotency key of the visit of nothing but what stays.
+func (u *unit) isKey(call *ast.CallExpr) bool {
+	c := u.callee(call)
+	return c.path == fsmPath && c.name == "IdempotencyKey" && (c.of == "Visit" || c.of == "Info")
 }
 
 // inserts reports whether the verbs of a value are separate transactions.
@@ -106,6 +148,14 @@ func (u *unit) unstable(e ast.Expr) string {
 		}
 	case *ast.SliceExpr:
 		return u.unstable(e.X)
+	case *ast.CompositeLit:
+		if _, list := u.typeOf(e).Underlying().(*types.Slice); list {
+			for _, one := range e.Elts {
+				if source := u.unstable(one); source != "" {
+					return source
+				}
+			}
+		}
 	case *ast.CallExpr:
 		return u.unstableCall(e)
 	}

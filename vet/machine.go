@@ -290,6 +290,7 @@ type accounts struct {
 	u     *unit
 	reach map[*types.Func]bool // functions that a machine of this package reaches
 	known map[*types.Func]bool
+	own   bool // exported helpers count, too, if their visits are of states that this package declares
 }
 
 func (a *accounts) accounted(f *types.Func) bool {
@@ -297,12 +298,35 @@ func (a *accounts) accounted(f *types.Func) bool {
 		return is
 	}
 	a.known[f] = true // a function that calls itself adds nothing
-	ok := a.reach[f] && !a.exported(f)
+	ok := a.reach[f] && (!a.exported(f) || a.own && a.ofOwnState(f))
 	for _, use := range a.u.uses[f] {
 		ok = ok && a.inside(use)
 	}
 	a.known[f] = ok
 	return ok
+}
+
+// ofOwnState reports whether a function is no step itself, but makes an outcome for one, and the
+// state of its visit is a type of this package: machines of other packages hardly have it.
+func (a *accounts) ofOwnState(f *types.Func) bool {
+	if decides(f.Signature()) {
+		return false
+	}
+	visits := 0
+	for v := range f.Signature().Params().Variables() {
+		if !isVisit(v.Type()) {
+			continue
+		}
+		visit, ok := types.Unalias(types.Unalias(v.Type()).(*types.Pointer).Elem()).(*types.Named)
+		if !ok || visit.TypeArgs().Len() == 0 {
+			return false
+		}
+		if path, _ := named(visit.TypeArgs().At(0)); path != a.u.Pkg.Path() {
+			return false
+		}
+		visits++
+	}
+	return visits > 0
 }
 
 func (a *accounts) exported(f *types.Func) bool {

@@ -43,7 +43,7 @@ func (u *unit) stateChanges(f ast.Node, body *ast.BlockStmt, visit *types.Var) {
 		return !ok || id.Name != "panic"
 	})
 	for _, w := range fl.writes(visit) {
-		if !fl.anyAfter(w, func(n ast.Node) bool { return fl.reads(n, visit) || undecided(n) }) {
+		if !fl.anyAfter(w, func(n ast.Node) bool { return fl.reads(n, visit) || undecided(n) }) || counts(w) && fl.onlyAsked(w) {
 			u.found(w.Pos(), "this change of %s.State is lost: no outcome after it carries %s.State", visit.Name(), visit.Name())
 			break
 		}
@@ -51,6 +51,34 @@ func (u *unit) stateChanges(f ast.Node, body *ast.BlockStmt, visit *types.Var) {
 	for _, c := range fl.copies(f) {
 		fl.copyChanges(c)
 	}
+}
+
+// onlyAsked reports whether only conditions read the State after a change of it, and an Again
+// follows, which runs the step with the State as it was before. A change in a loop may be meant for
+// this run alone.
+func (fl *flow) onlyAsked(w ast.Stmt) bool {
+	again := func(n ast.Node) (found bool) {
+		calls(n, func(call *ast.CallExpr) {
+			found = found || fl.u.callee(call) == (callee{fsmPath, "Visit", "Again"})
+		})
+		return found
+	}
+	return fl.anyAfter(w, again) && !fl.anyAfter(w, func(n ast.Node) bool {
+		return n == w || undecided(n) || fl.reads(n, fl.visit) && !fl.asks(n)
+	})
+}
+
+// asks reports whether a node is a condition that hands the State to no function.
+func (fl *flow) asks(n ast.Node) bool {
+	e, ok := n.(ast.Expr)
+	if !ok {
+		return false
+	}
+	calls(e, func(call *ast.CallExpr) {
+		_, function := fl.u.typeOf(call.Fun).(*types.Signature)
+		ok = ok && (!function || !fl.reads(call, fl.visit))
+	})
+	return ok
 }
 
 // plain reports whether a variable is only used where its uses can be followed: in no closure, and

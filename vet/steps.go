@@ -25,6 +25,7 @@ type ways struct {
 	from    map[ast.Expr][]at
 	all     []way
 	unsure  map[ast.Expr]bool // other code may go it, too
+	foreign map[ast.Expr]bool // other code of this package, or any with another state
 	open    map[*machine]bool // some of its code is not seen
 	targets map[at][]way
 }
@@ -33,8 +34,11 @@ type ways struct {
 func steps(u *unit) {
 	w := u.ways()
 	for _, way := range w.all {
-		if !w.unsure[way.to] {
-			u.wrongWay(way, w.from[way.to])
+		switch from := w.from[way.to]; {
+		case !w.unsure[way.to]:
+			u.wrongWay(way, from)
+		case !w.foreign[way.to]:
+			u.missing(way, from)
 		}
 	}
 	for _, m := range u.machines {
@@ -45,13 +49,14 @@ func steps(u *unit) {
 }
 
 func (u *unit) ways() *ways {
-	w := &ways{from: map[ast.Expr][]at{}, unsure: map[ast.Expr]bool{}, open: map[*machine]bool{}, targets: map[at][]way{}}
+	w := &ways{from: map[ast.Expr][]at{}, unsure: map[ast.Expr]bool{}, foreign: map[ast.Expr]bool{}, open: map[*machine]bool{}, targets: map[at][]way{}}
 	type piece struct {
 		at   at
 		code code
 	}
 	var pieces []piece
 	a := &accounts{u: u, reach: map[*types.Func]bool{}, known: map[*types.Func]bool{}}
+	own := &accounts{u: u, reach: a.reach, known: map[*types.Func]bool{}, own: true}
 	add := func(from at, e ast.Expr) {
 		p := piece{from, u.reach(e)}
 		pieces = append(pieces, p)
@@ -79,6 +84,7 @@ func (u *unit) ways() *ways {
 				w.from[way.to] = append(w.from[way.to], p.at)
 				w.targets[p.at] = append(w.targets[p.at], way)
 				w.unsure[way.to] = w.unsure[way.to] || r.of != nil && !a.accounted(r.of)
+				w.foreign[way.to] = w.foreign[way.to] || r.of != nil && !own.accounted(r.of)
 			}
 		}
 	}
@@ -106,17 +112,19 @@ func (u *unit) waysOf(n ast.Node) (all []way) {
 
 // wrongWay reports a way that none of those may go who have it.
 func (u *unit) wrongWay(w way, from []at) {
-	to, known := u.text(w.to)
-	if !known {
-		return
+	if to, known := u.text(w.to); known && !u.missing(w, from) {
+		u.notAllowed(w, to, from)
 	}
-	for _, f := range from {
-		if f.m.open || f.m.has(to) {
-			u.notAllowed(w, to, from)
-			return
-		}
+}
+
+// missing reports a way to a step that no machine has.
+func (u *unit) missing(w way, from []at) bool {
+	to, known := u.text(w.to)
+	if !known || slices.ContainsFunc(from, func(f at) bool { return f.m.open || f.m.has(to) }) {
+		return false
 	}
 	u.found(w.to.Pos(), "machine %q has no step %q, only %s", from[0].m.name, to, quoted(from[0].m.names()))
+	return true
 }
 
 // notAllowed reports a way that the To of each step excludes that has it.

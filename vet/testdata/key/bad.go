@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,7 +23,9 @@ var (
 type visit = fsm.Visit[int, fsm.None]
 
 type shop struct {
-	ship func(ctx context.Context, order int, idempotencyKey string) error
+	ship   func(ctx context.Context, order int, idempotencyKey string) error
+	at     func(ctx context.Context, at time.Time, text, key string) error
+	invite func(ctx context.Context, text, key string) error
 }
 
 func (m shop) definition() fsm.Definition {
@@ -60,6 +63,16 @@ func (m shop) effects(ctx context.Context, v *visit) (fsm.Outcome, error) {
 		return nil, err
 	}
 	if err := m.ship(ctx, v.State, v.IdempotencyKey("ship", fmt.Sprint(time.Now()))); err != nil { // want `key: the idempotency key is made of time.Now`
+		return nil, err
+	}
+	code := rand.Int64N(10000)
+	if err := m.invite(ctx, fmt.Sprint("your code: ", code), v.IdempotencyKey("invite")); err != nil { // want `key: this is made of rand.Int64N, so it is another one when step "effects" runs again under the same key: make it in a step before`
+		return nil, err
+	}
+	if err := m.invite(ctx, time.Now().Format(time.RFC3339), v.IdempotencyKey("invite")); err != nil { // want `key: this is made of time.Now`
+		return nil, err
+	}
+	if err := m.ship(ctx, v.State, strings.Join([]string{v.IdempotencyKey("ship"), uuid.NewString()}, ":")); err != nil { // want `key: the idempotency key is made of uuid.NewString`
 		return nil, err
 	}
 	return v.Done(fsm.None{}), nil

@@ -46,6 +46,9 @@ func (m shop) insert(ctx context.Context, v *fsm.Visit[State, fsm.None]) (fsm.Ou
 	if err := m.ship(ctx, 1, v.IdempotencyKey()); err != nil {
 		return nil, err
 	}
+	if err := m.at(ctx, time.Now(), fmt.Sprint("for ", v.State.Ref), v.IdempotencyKey("at")); err != nil {
+		return nil, err
+	}
 	fsm.Logger(ctx).Info("inserted", "at", time.Now(), "trace", uuid.NewString())
 	return v.Next("inTx", v.State), nil
 }

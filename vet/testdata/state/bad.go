@@ -72,3 +72,12 @@ func handler(_ context.Context, v *visit, err error) (fsm.Outcome, error) {
 	}
 	return v.RetryBy(fsm.RetryPolicy{}, err), nil
 }
+
+// asked counts in vain: Again runs it with the count of before.
+func asked(_ context.Context, v *visit) (fsm.Outcome, error) {
+	v.State.Count++ // want `state: this change of v.State is lost`
+	if v.State.Count > 3 {
+		return v.Fail(fmt.Errorf("too often")), nil
+	}
+	return v.Again(time.Minute), nil
+}

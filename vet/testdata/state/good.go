@@ -124,3 +124,37 @@ func looped(_ context.Context, v *visit) (fsm.Outcome, error) {
 	}
 	return v.Again(time.Minute), nil
 }
+
+// Each of these needs its count once more.
+func told(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	v.State.Count++
+	if v.State.Count > 3 {
+		return v.Next("start", v.State), nil
+	}
+	fsm.Logger(ctx).Info("again")
+	return v.Again(time.Minute), nil
+}
+
+func logged(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	v.State.Count++
+	fsm.Logger(ctx).Info("again", "n", v.State.Count)
+	return v.Again(time.Minute), nil
+}
+
+func handed(_ context.Context, v *visit) (fsm.Outcome, error) {
+	v.State.Count++
+	if over(v.State) {
+		return v.Fail(nil), nil
+	}
+	return v.Again(time.Minute), nil
+}
+
+func over(s Poll) bool { return s.Count > 3 }
+
+func ends(_ context.Context, v *visit) (fsm.Outcome, error) {
+	v.State.Count++
+	if v.State.Count > 3 {
+		return v.Fail(nil), nil
+	}
+	return v.Done(0), nil
+}

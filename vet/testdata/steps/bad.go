@@ -98,3 +98,20 @@ func open() fsm.Definition {
 		fsm.Step("forgotten", func(_ context.Context, v *visit) (fsm.Outcome, error) { return v.Done(""), nil }), // want `steps: no way leads to step "forgotten" of machine "open"`
 	).Retry(fsm.RetryPolicy{})
 }
+
+var Helped = fsm.Declare[Order, string]("helped")
+
+func helped() fsm.Definition {
+	return Helped.Define(
+		fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) { return Later(v), nil }).To("second"),
+		fsm.Step("second", func(_ context.Context, v *visit) (fsm.Outcome, error) { return v.Done(""), nil }).To(),
+	)
+}
+
+// Later is a helper, which another package may call, too, with a visit of an Order.
+func Later(v *visit) fsm.Outcome {
+	if v.Attempt > 3 {
+		return v.Next("second", v.State)
+	}
+	return v.Next("secnd", v.State) // want `steps: machine "helped" has no step "secnd", only "start", "second"`
+}
