@@ -527,7 +527,7 @@ func TestOnCreateInAnothersTransaction(t *testing.T) {
 						return nil, err
 					}
 					if fails {
-						return v.Fail(errHook), errHook
+						return nil, errHook
 					}
 					return v.Done(1), nil
 				}), nil
