@@ -23,7 +23,7 @@ import (
 // do what any program does.
 var looks = []string{
 	"Audit", "AllAudit", "Examine", "Gates", "GateKeys", "Load", "PausedQueues", "Relations", "Schedules", "AllSchedules", "Why", "Workers", // of Admin
-	"Committed", "Nudge", "RequireEnded", "Insert", "InsertMany", "GetOrInsert", "Signal", "SignalMany", "SignalOrInsert", // of Tx
+	"Committed", "Nudge", "IsStepOf", "RequireEnded", "Insert", "InsertMany", "GetOrInsert", "Signal", "SignalMany", "SignalOrInsert", // of Tx
 }
 
 // verbsOf has the verb that each other method records. Bulk and Migrate plan; what they return

@@ -14,6 +14,13 @@ import (
 // since it deals with all their instances in one transaction.
 const MaxDelete = 10_000
 
+// MaxUpdate bounds how many entities one update of a host's ent client updates and signals, in one
+// transaction.
+const MaxUpdate = 10_000
+
+// IsStepOf reports whether the transaction is the own one of a step of this instance, by [InTx].
+func (t *Tx) IsStepOf(id fsm.ID) bool { return t.step != nil && t.step.Instance == int64(id) }
+
 // RequireEnded makes sure that none of the instances is live, and that none becomes live before the
 // transaction has ended: an operator's Retry waits for that. An instance that is gone, after its
 // retention, counts as ended. So does, inside of [InTx], the instance whose step this is: its

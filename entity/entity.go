@@ -13,6 +13,8 @@
 package entity
 
 import (
+	"slices"
+
 	"entgo.io/ent"
 	entschema "entgo.io/ent/schema"
 	"entgo.io/ent/schema/field"
@@ -79,6 +81,30 @@ func (d Driven) OnCreate() Driven {
 	return d
 }
 
+// OnUpdate has each update by the host's client that sets, adds to or clears one of these fields
+// signal the entity's instance, in the update's transaction. The fields are named as in the schema.
+// The program says which signal, once, before it updates entities:
+//
+//	client.Order.OnUpdate(eng, func(o *ent.Order) fsm.Message { … })
+//
+// Without that call such an update is a *ValidationError. A field that is set to the value that it
+// has counts as set. An entity without a live instance is updated alone, unless the schema says
+// [Driven.UpdateNeedsLive].
+//
+// An upsert that would change one of the fields is a *ValidationError: ent does not tell which rows
+// it has inserted, and which it has changed. SQL and cascades signal nothing.
+func (d Driven) OnUpdate(fields ...string) Driven {
+	d.of.OnUpdate = append(slices.Clone(d.of.OnUpdate), fields...)
+	return d
+}
+
+// UpdateNeedsLive refuses an update that [Driven.OnUpdate] is about, with an engine.ErrNoTarget, if
+// an entity has no live instance that takes the signal. Nothing is updated then.
+func (d Driven) UpdateNeedsLive() Driven {
+	d.of.UpdateNeedsLive = true
+	return d
+}
+
 // Fields returns the column that points at the instance. Its index is unique, for three reasons:
 // the instance belongs to one entity, so no other may cancel it; a step finds its entity by its
 // own id; and a query from the instances' side, the failed ones of all orders, finds the few
@@ -103,6 +129,9 @@ type Annotation struct {
 	OnDelete Deletion `json:"on_delete"`
 	Required bool     `json:"required,omitempty"`
 	OnCreate bool     `json:"on_create,omitempty"`
+
+	OnUpdate        []string `json:"on_update,omitempty"` // names of fields
+	UpdateNeedsLive bool     `json:"update_needs_live,omitempty"`
 }
 
 // Guarded reports whether the client refuses to create an entity that gets no instance.

@@ -24,3 +24,21 @@ func ExampleDrivenBy() {
 	fmt.Println(column.Name, column.Unique, column.Nillable)
 	// Output: instance_id true true
 }
+
+// Ticket is a schema of a host. Its checkout hears of each new price.
+type Ticket struct{ ent.Schema }
+
+func (Ticket) Mixin() []ent.Mixin {
+	return []ent.Mixin{entity.DrivenBy("checkout").OnUpdate("cents").UpdateNeedsLive()}
+}
+
+func (Ticket) Fields() []ent.Field { return []ent.Field{field.Int64("cents")} }
+
+// The generated client signals, once the program has said what:
+//
+//	client.Ticket.OnUpdate(eng, func(t *ent.Ticket) fsm.Message { return repriced.With(t.Cents) })
+func ExampleDriven_OnUpdate() {
+	said, ok := Ticket{}.Mixin()[0].Annotations()[0].(entity.Annotation)
+	fmt.Println(said.OnUpdate, said.UpdateNeedsLive, ok)
+	// Output: [cents] true true
+}

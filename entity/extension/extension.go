@@ -58,7 +58,7 @@ func (Extension) Hooks() []gen.Hook {
 // Templates returns the templates. One is the file gendurable_entity.go. Each of the others adds to
 // a file that ent generates, by a name that ent offers for that.
 func (Extension) Templates() []*gen.Template {
-	t := gen.NewTemplate("extension").Funcs(map[string]any{"driven": driven, "creating": creating})
+	t := gen.NewTemplate("extension").Funcs(map[string]any{"driven": driven, "registering": registering, "watched": watched})
 	return []*gen.Template{gen.MustParse(t.ParseFS(files, "*.tmpl"))}
 }
 
@@ -79,15 +79,30 @@ func driven(annotations gen.Annotations) (*entity.Annotation, error) {
 	return out, nil
 }
 
-// creating returns the types whose creation inserts the instance.
-func creating(nodes []*gen.Type) (found []*gen.Type, err error) {
+// registering returns the types for which the program registers a function, by OnCreate or
+// OnUpdate.
+func registering(nodes []*gen.Type) (found []*gen.Type, err error) {
 	for _, n := range nodes {
 		is, err := driven(n.Annotations)
 		if err != nil {
 			return nil, err
 		}
-		if is != nil && is.OnCreate {
+		if is != nil && (is.OnCreate || len(is.OnUpdate) > 0) {
 			found = append(found, n)
+		}
+	}
+	return found, nil
+}
+
+// watched returns the fields of a type whose update signals.
+func watched(n *gen.Type) (found []*gen.Field, err error) {
+	is, err := driven(n.Annotations)
+	if err != nil || is == nil {
+		return nil, err
+	}
+	for _, f := range n.Fields {
+		if slices.Contains(is.OnUpdate, f.Name) {
+			found = append(found, f)
 		}
 	}
 	return found, nil
@@ -132,6 +147,22 @@ func check(n *gen.Type) error {
 	}
 	if !slices.ContainsFunc(n.Fields, func(f *gen.Field) bool { return f.Name == entity.Field }) {
 		return fmt.Errorf("it has the annotation but not the field %s: use the mixin entity.DrivenBy", entity.Field)
+	}
+	for i, name := range is.OnUpdate {
+		at := slices.IndexFunc(n.Fields, func(f *gen.Field) bool { return f.Name == name })
+		switch {
+		case name == entity.Field:
+			return fmt.Errorf("entity.OnUpdate: %s points at the instance, so no update of it is a signal: name other fields", name)
+		case at < 0:
+			return fmt.Errorf("entity.OnUpdate: the schema has no field %q: name fields as the schema does", name)
+		case n.Fields[at].Immutable:
+			return fmt.Errorf("entity.OnUpdate: field %s is immutable, so no update sets it", name)
+		case slices.Contains(is.OnUpdate[:i], name):
+			return fmt.Errorf("entity.OnUpdate: field %s is named twice", name)
+		}
+	}
+	if is.UpdateNeedsLive && len(is.OnUpdate) == 0 {
+		return fmt.Errorf("entity.UpdateNeedsLive: it needs OnUpdate, which names the fields")
 	}
 	for _, f := range n.Fields {
 		if slices.Contains(taken, f.StructField()) || f.BuilderField() == mutated {

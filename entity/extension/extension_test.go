@@ -28,6 +28,11 @@ func said(t *testing.T, a entity.Annotation, fields ...string) *gen.Type {
 	return n
 }
 
+// updating says that updates of some fields signal.
+func updating(fields ...string) entity.Annotation {
+	return entity.Annotation{Machine: "checkout", OnDelete: entity.Refuse, OnUpdate: fields}
+}
+
 // What a schema says is checked before anything is written.
 func TestCheck(t *testing.T) {
 	t.Parallel()
@@ -36,14 +41,22 @@ func TestCheck(t *testing.T) {
 	require.NoError(t, check(&gen.Type{Name: "Ledger"}), "no machine drives it")
 
 	for name, wrong := range map[string]*gen.Type{
-		"no name":              said(t, entity.Annotation{OnDelete: entity.Leave}, entity.Field),
-		`"never" is neither`:   said(t, entity.Annotation{Machine: "checkout", OnDelete: "never"}, entity.Field),
-		"use the mixin":        said(t, right, "cents"),
-		"field instance has":   said(t, right, entity.Field, "instance"),
-		"field gendurable has": said(t, right, entity.Field, "gendurable"),
+		"no name":                said(t, entity.Annotation{OnDelete: entity.Leave}, entity.Field),
+		`"never" is neither`:     said(t, entity.Annotation{Machine: "checkout", OnDelete: "never"}, entity.Field),
+		"use the mixin":          said(t, right, "cents"),
+		"field instance has":     said(t, right, entity.Field, "instance"),
+		"field gendurable has":   said(t, right, entity.Field, "gendurable"),
+		"points at the instance": said(t, updating("instance_id"), entity.Field),
+		`has no field "price"`:   said(t, updating("price"), entity.Field, "cents"),
+		"cents is named twice":   said(t, updating("cents", "cents"), entity.Field, "cents"),
+		"it needs OnUpdate":      said(t, entity.Annotation{Machine: "checkout", OnDelete: entity.Refuse, UpdateNeedsLive: true}, entity.Field),
 	} {
 		require.ErrorContains(t, check(wrong), name)
 	}
+	fixed := said(t, updating("cents"), entity.Field, "cents")
+	require.NoError(t, check(fixed))
+	fixed.Fields[1].Immutable = true
+	require.ErrorContains(t, check(fixed), "cents is immutable")
 	composite := said(t, right, entity.Field)
 	composite.ID = nil
 	require.ErrorContains(t, check(composite), "an id of one field")
@@ -154,4 +167,37 @@ func TestGuard(t *testing.T) {
 	n := said(t, required, entity.Field)
 	n.Config = &gen.Config{Target: folder}
 	require.ErrorIs(t, guard(n), os.ErrNotExist)
+}
+
+// Methods of an update have no comment of ent's. They move as well, and so do those that save.
+func TestGuardOfUpdates(t *testing.T) {
+	t.Parallel()
+	const update = `package ent
+
+func (_u *OrderUpdate) sqlSave(ctx context.Context) (int, error) { return 0, nil }
+
+// durableSave is the template's.
+func (_u *OrderUpdate) durableSave(ctx context.Context) (int, error) { return _u.sqlSaveAlone(ctx) }
+
+func (_u *OrderUpdateOne) sqlSave(ctx context.Context) (*Order, error) { return nil, nil }
+
+// durableSave is the template's.
+func (_u *OrderUpdateOne) durableSave(ctx context.Context) (*Order, error) { return _u.sqlSaveAlone(ctx) }
+`
+	folder := t.TempDir()
+	for file, source := range map[string]string{"order_create.go": ofEnt, "order_update.go": update} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, file), []byte(source), 0o600))
+	}
+	n := said(t, updating("cents"), entity.Field, "cents")
+	n.Config = &gen.Config{Target: folder}
+	require.NoError(t, guard(n))
+	written, err := os.ReadFile(filepath.Join(folder, "order_update.go"))
+	require.NoError(t, err)
+	want := strings.NewReplacer("func (_u *OrderUpdate) sqlSave(", "// sqlSaveAlone is sqlSave as ent generates it.\nfunc (_u *OrderUpdate) sqlSaveAlone(",
+		"func (_u *OrderUpdateOne) sqlSave(", "// sqlSaveAlone is sqlSave as ent generates it.\nfunc (_u *OrderUpdateOne) sqlSaveAlone(", ") durableSave(", ") sqlSave(").Replace(update)
+	require.Equal(t, want, string(written))
+	written, err = os.ReadFile(filepath.Join(folder, "order_create.go"))
+	require.NoError(t, err)
+	require.Contains(t, string(written), "*OrderCreate) saveAlone(")
+	require.Contains(t, string(written), "*OrderCreate) check(", "its creation is not guarded")
 }

@@ -17,7 +17,7 @@ type Order struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
 func (Order) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenBy("checkout").OnDelete(entity.Cancel)}
+	return []ent.Mixin{entity.DrivenBy("checkout").OnDelete(entity.Cancel).OnUpdate("note")}
 }
 
 // Fields returns the fields of an order. The last ones have names that the extension uses, too.
@@ -26,6 +26,7 @@ func (Order) Fields() []ent.Field {
 		field.Int64("cents").Annotations(entproto.Field(2)),
 		field.String("durable").Optional().Annotations(entproto.Field(4)),
 		field.String("engine").Optional().Annotations(entproto.Field(5)),
+		field.String("note").Default("").Annotations(entproto.Field(6)),
 	}
 }
 

@@ -20,7 +20,9 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
 	"github.com/gendurable/gendurable/integration/hosts/ent/parcel"
+	"github.com/gendurable/gendurable/integration/hosts/ent/pass"
 	"github.com/gendurable/gendurable/integration/hosts/ent/shipment"
+	"github.com/gendurable/gendurable/integration/hosts/ent/ticket"
 	"github.com/gendurable/gendurable/integration/hosts/ent/visit"
 
 	stdsql "database/sql"
@@ -39,8 +41,12 @@ type Client struct {
 	Order *OrderClient
 	// Parcel is the client for interacting with the Parcel builders.
 	Parcel *ParcelClient
+	// Pass is the client for interacting with the Pass builders.
+	Pass *PassClient
 	// Shipment is the client for interacting with the Shipment builders.
 	Shipment *ShipmentClient
+	// Ticket is the client for interacting with the Ticket builders.
+	Ticket *TicketClient
 	// Visit is the client for interacting with the Visit builders.
 	Visit *VisitClient
 }
@@ -58,7 +64,9 @@ func (c *Client) init() {
 	c.Ledger = NewLedgerClient(c.config)
 	c.Order = NewOrderClient(c.config)
 	c.Parcel = NewParcelClient(c.config)
+	c.Pass = NewPassClient(c.config)
 	c.Shipment = NewShipmentClient(c.config)
+	c.Ticket = NewTicketClient(c.config)
 	c.Visit = NewVisitClient(c.config)
 }
 
@@ -76,8 +84,8 @@ type (
 		// interceptors to execute on queries.
 		inters *inters
 
-		// driven has what OnCreate registered.
-		driven *durableCreations
+		// driven has what OnCreate and OnUpdate registered.
+		driven *durableRegistered
 	}
 	// Option function to configure the client.
 	Option func(*config)
@@ -86,7 +94,7 @@ type (
 // newConfig creates a new config for the client.
 func newConfig(opts ...Option) config {
 	cfg := config{log: log.Println, hooks: &hooks{}, inters: &inters{}}
-	cfg.driven = &durableCreations{}
+	cfg.driven = &durableRegistered{}
 	cfg.options(opts...)
 	return cfg
 }
@@ -160,7 +168,9 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 		Ledger:   NewLedgerClient(cfg),
 		Order:    NewOrderClient(cfg),
 		Parcel:   NewParcelClient(cfg),
+		Pass:     NewPassClient(cfg),
 		Shipment: NewShipmentClient(cfg),
+		Ticket:   NewTicketClient(cfg),
 		Visit:    NewVisitClient(cfg),
 	}, nil
 }
@@ -185,7 +195,9 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 		Ledger:   NewLedgerClient(cfg),
 		Order:    NewOrderClient(cfg),
 		Parcel:   NewParcelClient(cfg),
+		Pass:     NewPassClient(cfg),
 		Shipment: NewShipmentClient(cfg),
+		Ticket:   NewTicketClient(cfg),
 		Visit:    NewVisitClient(cfg),
 	}, nil
 }
@@ -216,7 +228,7 @@ func (c *Client) Close() error {
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
 	for _, n := range []interface{ Use(...Hook) }{
-		c.Invoice, c.Ledger, c.Order, c.Parcel, c.Shipment, c.Visit,
+		c.Invoice, c.Ledger, c.Order, c.Parcel, c.Pass, c.Shipment, c.Ticket, c.Visit,
 	} {
 		n.Use(hooks...)
 	}
@@ -226,7 +238,7 @@ func (c *Client) Use(hooks ...Hook) {
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
-		c.Invoice, c.Ledger, c.Order, c.Parcel, c.Shipment, c.Visit,
+		c.Invoice, c.Ledger, c.Order, c.Parcel, c.Pass, c.Shipment, c.Ticket, c.Visit,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -243,8 +255,12 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 		return c.Order.mutate(ctx, m)
 	case *ParcelMutation:
 		return c.Parcel.mutate(ctx, m)
+	case *PassMutation:
+		return c.Pass.mutate(ctx, m)
 	case *ShipmentMutation:
 		return c.Shipment.mutate(ctx, m)
+	case *TicketMutation:
+		return c.Ticket.mutate(ctx, m)
 	case *VisitMutation:
 		return c.Visit.mutate(ctx, m)
 	default:
@@ -848,6 +864,139 @@ func (c *ParcelClient) mutate(ctx context.Context, m *ParcelMutation) (Value, er
 	}
 }
 
+// PassClient is a client for the Pass schema.
+type PassClient struct {
+	config
+}
+
+// NewPassClient returns a client for the Pass from the given config.
+func NewPassClient(c config) *PassClient {
+	return &PassClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `pass.Hooks(f(g(h())))`.
+func (c *PassClient) Use(hooks ...Hook) {
+	c.hooks.Pass = append(c.hooks.Pass, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `pass.Intercept(f(g(h())))`.
+func (c *PassClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Pass = append(c.inters.Pass, interceptors...)
+}
+
+// Create returns a builder for creating a Pass entity.
+func (c *PassClient) Create() *PassCreate {
+	mutation := newPassMutation(c.config, OpCreate)
+	return &PassCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Pass entities.
+func (c *PassClient) CreateBulk(builders ...*PassCreate) *PassCreateBulk {
+	return &PassCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *PassClient) MapCreateBulk(slice any, setFunc func(*PassCreate, int)) *PassCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &PassCreateBulk{err: fmt.Errorf("calling to PassClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*PassCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &PassCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Pass.
+func (c *PassClient) Update() *PassUpdate {
+	mutation := newPassMutation(c.config, OpUpdate)
+	return &PassUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *PassClient) UpdateOne(_m *Pass) *PassUpdateOne {
+	mutation := newPassMutation(c.config, OpUpdateOne, withPass(_m))
+	return &PassUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *PassClient) UpdateOneID(id int) *PassUpdateOne {
+	mutation := newPassMutation(c.config, OpUpdateOne, withPassID(id))
+	return &PassUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Pass.
+func (c *PassClient) Delete() *PassDelete {
+	mutation := newPassMutation(c.config, OpDelete)
+	return &PassDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *PassClient) DeleteOne(_m *Pass) *PassDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *PassClient) DeleteOneID(id int) *PassDeleteOne {
+	builder := c.Delete().Where(pass.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &PassDeleteOne{builder}
+}
+
+// Query returns a query builder for Pass.
+func (c *PassClient) Query() *PassQuery {
+	return &PassQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypePass},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Pass entity by its id.
+func (c *PassClient) Get(ctx context.Context, id int) (*Pass, error) {
+	return c.Query().Where(pass.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *PassClient) GetX(ctx context.Context, id int) *Pass {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *PassClient) Hooks() []Hook {
+	return c.hooks.Pass
+}
+
+// Interceptors returns the client interceptors.
+func (c *PassClient) Interceptors() []Interceptor {
+	return c.inters.Pass
+}
+
+func (c *PassClient) mutate(ctx context.Context, m *PassMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&PassCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&PassUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&PassUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&PassDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Pass mutation op: %q", m.Op())
+	}
+}
+
 // ShipmentClient is a client for the Shipment schema.
 type ShipmentClient struct {
 	config
@@ -978,6 +1127,139 @@ func (c *ShipmentClient) mutate(ctx context.Context, m *ShipmentMutation) (Value
 		return (&ShipmentDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
 	default:
 		return nil, fmt.Errorf("ent: unknown Shipment mutation op: %q", m.Op())
+	}
+}
+
+// TicketClient is a client for the Ticket schema.
+type TicketClient struct {
+	config
+}
+
+// NewTicketClient returns a client for the Ticket from the given config.
+func NewTicketClient(c config) *TicketClient {
+	return &TicketClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `ticket.Hooks(f(g(h())))`.
+func (c *TicketClient) Use(hooks ...Hook) {
+	c.hooks.Ticket = append(c.hooks.Ticket, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `ticket.Intercept(f(g(h())))`.
+func (c *TicketClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Ticket = append(c.inters.Ticket, interceptors...)
+}
+
+// Create returns a builder for creating a Ticket entity.
+func (c *TicketClient) Create() *TicketCreate {
+	mutation := newTicketMutation(c.config, OpCreate)
+	return &TicketCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Ticket entities.
+func (c *TicketClient) CreateBulk(builders ...*TicketCreate) *TicketCreateBulk {
+	return &TicketCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *TicketClient) MapCreateBulk(slice any, setFunc func(*TicketCreate, int)) *TicketCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &TicketCreateBulk{err: fmt.Errorf("calling to TicketClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*TicketCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &TicketCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Ticket.
+func (c *TicketClient) Update() *TicketUpdate {
+	mutation := newTicketMutation(c.config, OpUpdate)
+	return &TicketUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *TicketClient) UpdateOne(_m *Ticket) *TicketUpdateOne {
+	mutation := newTicketMutation(c.config, OpUpdateOne, withTicket(_m))
+	return &TicketUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *TicketClient) UpdateOneID(id int) *TicketUpdateOne {
+	mutation := newTicketMutation(c.config, OpUpdateOne, withTicketID(id))
+	return &TicketUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Ticket.
+func (c *TicketClient) Delete() *TicketDelete {
+	mutation := newTicketMutation(c.config, OpDelete)
+	return &TicketDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *TicketClient) DeleteOne(_m *Ticket) *TicketDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *TicketClient) DeleteOneID(id int) *TicketDeleteOne {
+	builder := c.Delete().Where(ticket.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &TicketDeleteOne{builder}
+}
+
+// Query returns a query builder for Ticket.
+func (c *TicketClient) Query() *TicketQuery {
+	return &TicketQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeTicket},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Ticket entity by its id.
+func (c *TicketClient) Get(ctx context.Context, id int) (*Ticket, error) {
+	return c.Query().Where(ticket.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *TicketClient) GetX(ctx context.Context, id int) *Ticket {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *TicketClient) Hooks() []Hook {
+	return c.hooks.Ticket
+}
+
+// Interceptors returns the client interceptors.
+func (c *TicketClient) Interceptors() []Interceptor {
+	return c.inters.Ticket
+}
+
+func (c *TicketClient) mutate(ctx context.Context, m *TicketMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&TicketCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&TicketUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&TicketUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&TicketDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Ticket mutation op: %q", m.Op())
 	}
 }
 
@@ -1117,10 +1399,10 @@ func (c *VisitClient) mutate(ctx context.Context, m *VisitMutation) (Value, erro
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Invoice, Ledger, Order, Parcel, Shipment, Visit []ent.Hook
+		Invoice, Ledger, Order, Parcel, Pass, Shipment, Ticket, Visit []ent.Hook
 	}
 	inters struct {
-		Invoice, Ledger, Order, Parcel, Shipment, Visit []ent.Interceptor
+		Invoice, Ledger, Order, Parcel, Pass, Shipment, Ticket, Visit []ent.Interceptor
 	}
 )
 

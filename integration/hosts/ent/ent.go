@@ -16,7 +16,9 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
 	"github.com/gendurable/gendurable/integration/hosts/ent/parcel"
+	"github.com/gendurable/gendurable/integration/hosts/ent/pass"
 	"github.com/gendurable/gendurable/integration/hosts/ent/shipment"
+	"github.com/gendurable/gendurable/integration/hosts/ent/ticket"
 	"github.com/gendurable/gendurable/integration/hosts/ent/visit"
 )
 
@@ -82,7 +84,9 @@ func checkColumn(t, c string) error {
 			ledger.Table:   ledger.ValidColumn,
 			order.Table:    order.ValidColumn,
 			parcel.Table:   parcel.ValidColumn,
+			pass.Table:     pass.ValidColumn,
 			shipment.Table: shipment.ValidColumn,
+			ticket.Table:   ticket.ValidColumn,
 			visit.Table:    visit.ValidColumn,
 		})
 	})

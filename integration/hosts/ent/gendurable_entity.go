@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -244,12 +245,53 @@ func durableConflict(options []durablesql.ConflictOption, column string, named *
 	}))
 }
 
-// durableCreations are what OnCreate has registered, of all clients that come from one NewClient.
-type durableCreations struct {
-	Parcel atomic.Pointer[durableCreation[Parcel]]
+// durableConflictChanges reports whether an upsert would change one of these columns if the row is
+// there. A column that is set to itself does not change.
+func durableConflictChanges(options []durablesql.ConflictOption, table string, insert, columns []string) bool {
+	values := make([]any, len(insert))
+	query, _ := durablesql.Dialect(dialect.Postgres).Insert(table).Columns(insert...).Values(values...).OnConflict(options...).Query()
+	_, update, _ := strings.Cut(query, " DO UPDATE SET ")
+	for _, column := range columns {
+		if set := fmt.Sprintf("%q = ", column); strings.Contains(strings.ReplaceAll(update, fmt.Sprintf("%s%q.%q", set, table, column), ""), set) {
+			return true
+		}
+	}
+	return false
+}
+
+// durableSignal signals instances of updated entities, whose letters are in order of their targets.
+// If live is set, each needs an instance that takes it.
+func durableSignal(ctx context.Context, verbs *durable.Tx, letters []durable.Letter, live bool) error {
+	for from := 0; from < len(letters); from += durable.MaxSignals {
+		some := letters[from:min(from+durable.MaxSignals, len(letters))]
+		done, err := verbs.SignalMany(ctx, some)
+		if err != nil {
+			return err
+		}
+		for _, one := range done {
+			if one.Err != nil && (live || !errors.Is(one.Err, durable.ErrNoTarget)) {
+				return fmt.Errorf("ent: signal the instance of an updated entity: %w", one.Err)
+			}
+		}
+	}
+	return nil
+}
+
+// durableRegistered is what OnCreate and OnUpdate have registered, of all clients that come from one
+// NewClient.
+type durableRegistered struct {
+	ParcelCreated atomic.Pointer[durableCreation[Parcel]]
+	PassCreated   atomic.Pointer[durableCreation[Pass]]
+	PassUpdated   atomic.Pointer[durableUpdate[Pass]]
+	TicketUpdated atomic.Pointer[durableUpdate[Ticket]]
 }
 
 type durableCreation[T any] struct {
 	eng  *durable.Engine
 	spec func(*T) durablefsm.Spec
+}
+
+type durableUpdate[T any] struct {
+	eng     *durable.Engine
+	message func(*T) durablefsm.Message
 }

@@ -15,8 +15,10 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
 	"github.com/gendurable/gendurable/integration/hosts/ent/parcel"
+	"github.com/gendurable/gendurable/integration/hosts/ent/pass"
 	"github.com/gendurable/gendurable/integration/hosts/ent/predicate"
 	"github.com/gendurable/gendurable/integration/hosts/ent/shipment"
+	"github.com/gendurable/gendurable/integration/hosts/ent/ticket"
 	"github.com/gendurable/gendurable/integration/hosts/ent/visit"
 	"github.com/google/uuid"
 )
@@ -34,7 +36,9 @@ const (
 	TypeLedger   = "Ledger"
 	TypeOrder    = "Order"
 	TypeParcel   = "Parcel"
+	TypePass     = "Pass"
 	TypeShipment = "Shipment"
+	TypeTicket   = "Ticket"
 	TypeVisit    = "Visit"
 )
 
@@ -2153,6 +2157,479 @@ func (m *ParcelMutation) ResetEdge(name string) error {
 	return fmt.Errorf("unknown Parcel edge %s", name)
 }
 
+// PassMutation represents an operation that mutates the Pass nodes in the graph.
+type PassMutation struct {
+	config
+	op             Op
+	typ            string
+	id             *int
+	instance_id    *fsm.ID
+	addinstance_id *fsm.ID
+	cents          *int64
+	addcents       *int64
+	clearedFields  map[string]struct{}
+	done           bool
+	oldValue       func(context.Context) (*Pass, error)
+	predicates     []predicate.Pass
+	gendurable     *durableTx // of a delete: what deals with the instances
+}
+
+var _ ent.Mutation = (*PassMutation)(nil)
+
+// passOption allows management of the mutation configuration using functional options.
+type passOption func(*PassMutation)
+
+// newPassMutation creates new mutation for the Pass entity.
+func newPassMutation(c config, op Op, opts ...passOption) *PassMutation {
+	m := &PassMutation{
+		config:        c,
+		op:            op,
+		typ:           TypePass,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withPassID sets the ID field of the mutation.
+func withPassID(id int) passOption {
+	return func(m *PassMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Pass
+		)
+		m.oldValue = func(ctx context.Context) (*Pass, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Pass.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withPass sets the old Pass of the mutation.
+func withPass(node *Pass) passOption {
+	return func(m *PassMutation) {
+		m.oldValue = func(context.Context) (*Pass, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m PassMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m PassMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *PassMutation) ID() (id int, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *PassMutation) IDs(ctx context.Context) ([]int, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []int{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Pass.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (m *PassMutation) SetInstanceID(f fsm.ID) {
+	m.instance_id = &f
+	m.addinstance_id = nil
+}
+
+// InstanceID returns the value of the "instance_id" field in the mutation.
+func (m *PassMutation) InstanceID() (r fsm.ID, exists bool) {
+	v := m.instance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldInstanceID returns the old "instance_id" field's value of the Pass entity.
+// If the Pass object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *PassMutation) OldInstanceID(ctx context.Context) (v *fsm.ID, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldInstanceID is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldInstanceID requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldInstanceID: %w", err)
+	}
+	return oldValue.InstanceID, nil
+}
+
+// AddInstanceID adds f to the "instance_id" field.
+func (m *PassMutation) AddInstanceID(f fsm.ID) {
+	if m.addinstance_id != nil {
+		*m.addinstance_id += f
+	} else {
+		m.addinstance_id = &f
+	}
+}
+
+// AddedInstanceID returns the value that was added to the "instance_id" field in this mutation.
+func (m *PassMutation) AddedInstanceID() (r fsm.ID, exists bool) {
+	v := m.addinstance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (m *PassMutation) ClearInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	m.clearedFields[pass.FieldInstanceID] = struct{}{}
+}
+
+// InstanceIDCleared returns if the "instance_id" field was cleared in this mutation.
+func (m *PassMutation) InstanceIDCleared() bool {
+	_, ok := m.clearedFields[pass.FieldInstanceID]
+	return ok
+}
+
+// ResetInstanceID resets all changes to the "instance_id" field.
+func (m *PassMutation) ResetInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	delete(m.clearedFields, pass.FieldInstanceID)
+}
+
+// SetCents sets the "cents" field.
+func (m *PassMutation) SetCents(i int64) {
+	m.cents = &i
+	m.addcents = nil
+}
+
+// Cents returns the value of the "cents" field in the mutation.
+func (m *PassMutation) Cents() (r int64, exists bool) {
+	v := m.cents
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldCents returns the old "cents" field's value of the Pass entity.
+// If the Pass object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *PassMutation) OldCents(ctx context.Context) (v int64, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldCents is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldCents requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldCents: %w", err)
+	}
+	return oldValue.Cents, nil
+}
+
+// AddCents adds i to the "cents" field.
+func (m *PassMutation) AddCents(i int64) {
+	if m.addcents != nil {
+		*m.addcents += i
+	} else {
+		m.addcents = &i
+	}
+}
+
+// AddedCents returns the value that was added to the "cents" field in this mutation.
+func (m *PassMutation) AddedCents() (r int64, exists bool) {
+	v := m.addcents
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetCents resets all changes to the "cents" field.
+func (m *PassMutation) ResetCents() {
+	m.cents = nil
+	m.addcents = nil
+}
+
+// Where appends a list predicates to the PassMutation builder.
+func (m *PassMutation) Where(ps ...predicate.Pass) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the PassMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *PassMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Pass, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *PassMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *PassMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Pass).
+func (m *PassMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *PassMutation) Fields() []string {
+	fields := make([]string, 0, 2)
+	if m.instance_id != nil {
+		fields = append(fields, pass.FieldInstanceID)
+	}
+	if m.cents != nil {
+		fields = append(fields, pass.FieldCents)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *PassMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case pass.FieldInstanceID:
+		return m.InstanceID()
+	case pass.FieldCents:
+		return m.Cents()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *PassMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case pass.FieldInstanceID:
+		return m.OldInstanceID(ctx)
+	case pass.FieldCents:
+		return m.OldCents(ctx)
+	}
+	return nil, fmt.Errorf("unknown Pass field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *PassMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case pass.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetInstanceID(v)
+		return nil
+	case pass.FieldCents:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetCents(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Pass field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *PassMutation) AddedFields() []string {
+	var fields []string
+	if m.addinstance_id != nil {
+		fields = append(fields, pass.FieldInstanceID)
+	}
+	if m.addcents != nil {
+		fields = append(fields, pass.FieldCents)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *PassMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case pass.FieldInstanceID:
+		return m.AddedInstanceID()
+	case pass.FieldCents:
+		return m.AddedCents()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *PassMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case pass.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddInstanceID(v)
+		return nil
+	case pass.FieldCents:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddCents(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Pass numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *PassMutation) ClearedFields() []string {
+	var fields []string
+	if m.FieldCleared(pass.FieldInstanceID) {
+		fields = append(fields, pass.FieldInstanceID)
+	}
+	return fields
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *PassMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *PassMutation) ClearField(name string) error {
+	switch name {
+	case pass.FieldInstanceID:
+		m.ClearInstanceID()
+		return nil
+	}
+	return fmt.Errorf("unknown Pass nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *PassMutation) ResetField(name string) error {
+	switch name {
+	case pass.FieldInstanceID:
+		m.ResetInstanceID()
+		return nil
+	case pass.FieldCents:
+		m.ResetCents()
+		return nil
+	}
+	return fmt.Errorf("unknown Pass field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *PassMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *PassMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *PassMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *PassMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *PassMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *PassMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *PassMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown Pass unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *PassMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown Pass edge %s", name)
+}
+
 // ShipmentMutation represents an operation that mutates the Shipment nodes in the graph.
 type ShipmentMutation struct {
 	config
@@ -2597,6 +3074,712 @@ func (m *ShipmentMutation) ClearEdge(name string) error {
 // It returns an error if the edge is not defined in the schema.
 func (m *ShipmentMutation) ResetEdge(name string) error {
 	return fmt.Errorf("unknown Shipment edge %s", name)
+}
+
+// TicketMutation represents an operation that mutates the Ticket nodes in the graph.
+type TicketMutation struct {
+	config
+	op             Op
+	typ            string
+	id             *int
+	instance_id    *fsm.ID
+	addinstance_id *fsm.ID
+	number         *int
+	addnumber      *int
+	cents          *int64
+	addcents       *int64
+	seat           *string
+	gate           *string
+	clearedFields  map[string]struct{}
+	done           bool
+	oldValue       func(context.Context) (*Ticket, error)
+	predicates     []predicate.Ticket
+	gendurable     *durableTx // of a delete: what deals with the instances
+}
+
+var _ ent.Mutation = (*TicketMutation)(nil)
+
+// ticketOption allows management of the mutation configuration using functional options.
+type ticketOption func(*TicketMutation)
+
+// newTicketMutation creates new mutation for the Ticket entity.
+func newTicketMutation(c config, op Op, opts ...ticketOption) *TicketMutation {
+	m := &TicketMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeTicket,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withTicketID sets the ID field of the mutation.
+func withTicketID(id int) ticketOption {
+	return func(m *TicketMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Ticket
+		)
+		m.oldValue = func(ctx context.Context) (*Ticket, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Ticket.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withTicket sets the old Ticket of the mutation.
+func withTicket(node *Ticket) ticketOption {
+	return func(m *TicketMutation) {
+		m.oldValue = func(context.Context) (*Ticket, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m TicketMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m TicketMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *TicketMutation) ID() (id int, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *TicketMutation) IDs(ctx context.Context) ([]int, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []int{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Ticket.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (m *TicketMutation) SetInstanceID(f fsm.ID) {
+	m.instance_id = &f
+	m.addinstance_id = nil
+}
+
+// InstanceID returns the value of the "instance_id" field in the mutation.
+func (m *TicketMutation) InstanceID() (r fsm.ID, exists bool) {
+	v := m.instance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldInstanceID returns the old "instance_id" field's value of the Ticket entity.
+// If the Ticket object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *TicketMutation) OldInstanceID(ctx context.Context) (v *fsm.ID, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldInstanceID is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldInstanceID requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldInstanceID: %w", err)
+	}
+	return oldValue.InstanceID, nil
+}
+
+// AddInstanceID adds f to the "instance_id" field.
+func (m *TicketMutation) AddInstanceID(f fsm.ID) {
+	if m.addinstance_id != nil {
+		*m.addinstance_id += f
+	} else {
+		m.addinstance_id = &f
+	}
+}
+
+// AddedInstanceID returns the value that was added to the "instance_id" field in this mutation.
+func (m *TicketMutation) AddedInstanceID() (r fsm.ID, exists bool) {
+	v := m.addinstance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (m *TicketMutation) ClearInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	m.clearedFields[ticket.FieldInstanceID] = struct{}{}
+}
+
+// InstanceIDCleared returns if the "instance_id" field was cleared in this mutation.
+func (m *TicketMutation) InstanceIDCleared() bool {
+	_, ok := m.clearedFields[ticket.FieldInstanceID]
+	return ok
+}
+
+// ResetInstanceID resets all changes to the "instance_id" field.
+func (m *TicketMutation) ResetInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	delete(m.clearedFields, ticket.FieldInstanceID)
+}
+
+// SetNumber sets the "number" field.
+func (m *TicketMutation) SetNumber(i int) {
+	m.number = &i
+	m.addnumber = nil
+}
+
+// Number returns the value of the "number" field in the mutation.
+func (m *TicketMutation) Number() (r int, exists bool) {
+	v := m.number
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldNumber returns the old "number" field's value of the Ticket entity.
+// If the Ticket object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *TicketMutation) OldNumber(ctx context.Context) (v int, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldNumber is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldNumber requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldNumber: %w", err)
+	}
+	return oldValue.Number, nil
+}
+
+// AddNumber adds i to the "number" field.
+func (m *TicketMutation) AddNumber(i int) {
+	if m.addnumber != nil {
+		*m.addnumber += i
+	} else {
+		m.addnumber = &i
+	}
+}
+
+// AddedNumber returns the value that was added to the "number" field in this mutation.
+func (m *TicketMutation) AddedNumber() (r int, exists bool) {
+	v := m.addnumber
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetNumber resets all changes to the "number" field.
+func (m *TicketMutation) ResetNumber() {
+	m.number = nil
+	m.addnumber = nil
+}
+
+// SetCents sets the "cents" field.
+func (m *TicketMutation) SetCents(i int64) {
+	m.cents = &i
+	m.addcents = nil
+}
+
+// Cents returns the value of the "cents" field in the mutation.
+func (m *TicketMutation) Cents() (r int64, exists bool) {
+	v := m.cents
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldCents returns the old "cents" field's value of the Ticket entity.
+// If the Ticket object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *TicketMutation) OldCents(ctx context.Context) (v int64, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldCents is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldCents requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldCents: %w", err)
+	}
+	return oldValue.Cents, nil
+}
+
+// AddCents adds i to the "cents" field.
+func (m *TicketMutation) AddCents(i int64) {
+	if m.addcents != nil {
+		*m.addcents += i
+	} else {
+		m.addcents = &i
+	}
+}
+
+// AddedCents returns the value that was added to the "cents" field in this mutation.
+func (m *TicketMutation) AddedCents() (r int64, exists bool) {
+	v := m.addcents
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetCents resets all changes to the "cents" field.
+func (m *TicketMutation) ResetCents() {
+	m.cents = nil
+	m.addcents = nil
+}
+
+// SetSeat sets the "seat" field.
+func (m *TicketMutation) SetSeat(s string) {
+	m.seat = &s
+}
+
+// Seat returns the value of the "seat" field in the mutation.
+func (m *TicketMutation) Seat() (r string, exists bool) {
+	v := m.seat
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldSeat returns the old "seat" field's value of the Ticket entity.
+// If the Ticket object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *TicketMutation) OldSeat(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldSeat is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldSeat requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldSeat: %w", err)
+	}
+	return oldValue.Seat, nil
+}
+
+// ClearSeat clears the value of the "seat" field.
+func (m *TicketMutation) ClearSeat() {
+	m.seat = nil
+	m.clearedFields[ticket.FieldSeat] = struct{}{}
+}
+
+// SeatCleared returns if the "seat" field was cleared in this mutation.
+func (m *TicketMutation) SeatCleared() bool {
+	_, ok := m.clearedFields[ticket.FieldSeat]
+	return ok
+}
+
+// ResetSeat resets all changes to the "seat" field.
+func (m *TicketMutation) ResetSeat() {
+	m.seat = nil
+	delete(m.clearedFields, ticket.FieldSeat)
+}
+
+// SetGate sets the "gate" field.
+func (m *TicketMutation) SetGate(s string) {
+	m.gate = &s
+}
+
+// Gate returns the value of the "gate" field in the mutation.
+func (m *TicketMutation) Gate() (r string, exists bool) {
+	v := m.gate
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldGate returns the old "gate" field's value of the Ticket entity.
+// If the Ticket object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *TicketMutation) OldGate(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldGate is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldGate requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldGate: %w", err)
+	}
+	return oldValue.Gate, nil
+}
+
+// ClearGate clears the value of the "gate" field.
+func (m *TicketMutation) ClearGate() {
+	m.gate = nil
+	m.clearedFields[ticket.FieldGate] = struct{}{}
+}
+
+// GateCleared returns if the "gate" field was cleared in this mutation.
+func (m *TicketMutation) GateCleared() bool {
+	_, ok := m.clearedFields[ticket.FieldGate]
+	return ok
+}
+
+// ResetGate resets all changes to the "gate" field.
+func (m *TicketMutation) ResetGate() {
+	m.gate = nil
+	delete(m.clearedFields, ticket.FieldGate)
+}
+
+// Where appends a list predicates to the TicketMutation builder.
+func (m *TicketMutation) Where(ps ...predicate.Ticket) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the TicketMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *TicketMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Ticket, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *TicketMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *TicketMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Ticket).
+func (m *TicketMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *TicketMutation) Fields() []string {
+	fields := make([]string, 0, 5)
+	if m.instance_id != nil {
+		fields = append(fields, ticket.FieldInstanceID)
+	}
+	if m.number != nil {
+		fields = append(fields, ticket.FieldNumber)
+	}
+	if m.cents != nil {
+		fields = append(fields, ticket.FieldCents)
+	}
+	if m.seat != nil {
+		fields = append(fields, ticket.FieldSeat)
+	}
+	if m.gate != nil {
+		fields = append(fields, ticket.FieldGate)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *TicketMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case ticket.FieldInstanceID:
+		return m.InstanceID()
+	case ticket.FieldNumber:
+		return m.Number()
+	case ticket.FieldCents:
+		return m.Cents()
+	case ticket.FieldSeat:
+		return m.Seat()
+	case ticket.FieldGate:
+		return m.Gate()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *TicketMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case ticket.FieldInstanceID:
+		return m.OldInstanceID(ctx)
+	case ticket.FieldNumber:
+		return m.OldNumber(ctx)
+	case ticket.FieldCents:
+		return m.OldCents(ctx)
+	case ticket.FieldSeat:
+		return m.OldSeat(ctx)
+	case ticket.FieldGate:
+		return m.OldGate(ctx)
+	}
+	return nil, fmt.Errorf("unknown Ticket field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *TicketMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case ticket.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetInstanceID(v)
+		return nil
+	case ticket.FieldNumber:
+		v, ok := value.(int)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetNumber(v)
+		return nil
+	case ticket.FieldCents:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetCents(v)
+		return nil
+	case ticket.FieldSeat:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetSeat(v)
+		return nil
+	case ticket.FieldGate:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetGate(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Ticket field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *TicketMutation) AddedFields() []string {
+	var fields []string
+	if m.addinstance_id != nil {
+		fields = append(fields, ticket.FieldInstanceID)
+	}
+	if m.addnumber != nil {
+		fields = append(fields, ticket.FieldNumber)
+	}
+	if m.addcents != nil {
+		fields = append(fields, ticket.FieldCents)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *TicketMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case ticket.FieldInstanceID:
+		return m.AddedInstanceID()
+	case ticket.FieldNumber:
+		return m.AddedNumber()
+	case ticket.FieldCents:
+		return m.AddedCents()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *TicketMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case ticket.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddInstanceID(v)
+		return nil
+	case ticket.FieldNumber:
+		v, ok := value.(int)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddNumber(v)
+		return nil
+	case ticket.FieldCents:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddCents(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Ticket numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *TicketMutation) ClearedFields() []string {
+	var fields []string
+	if m.FieldCleared(ticket.FieldInstanceID) {
+		fields = append(fields, ticket.FieldInstanceID)
+	}
+	if m.FieldCleared(ticket.FieldSeat) {
+		fields = append(fields, ticket.FieldSeat)
+	}
+	if m.FieldCleared(ticket.FieldGate) {
+		fields = append(fields, ticket.FieldGate)
+	}
+	return fields
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *TicketMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *TicketMutation) ClearField(name string) error {
+	switch name {
+	case ticket.FieldInstanceID:
+		m.ClearInstanceID()
+		return nil
+	case ticket.FieldSeat:
+		m.ClearSeat()
+		return nil
+	case ticket.FieldGate:
+		m.ClearGate()
+		return nil
+	}
+	return fmt.Errorf("unknown Ticket nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *TicketMutation) ResetField(name string) error {
+	switch name {
+	case ticket.FieldInstanceID:
+		m.ResetInstanceID()
+		return nil
+	case ticket.FieldNumber:
+		m.ResetNumber()
+		return nil
+	case ticket.FieldCents:
+		m.ResetCents()
+		return nil
+	case ticket.FieldSeat:
+		m.ResetSeat()
+		return nil
+	case ticket.FieldGate:
+		m.ResetGate()
+		return nil
+	}
+	return fmt.Errorf("unknown Ticket field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *TicketMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *TicketMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *TicketMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *TicketMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *TicketMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *TicketMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *TicketMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown Ticket unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *TicketMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown Ticket edge %s", name)
 }
 
 // VisitMutation represents an operation that mutates the Visit nodes in the graph.

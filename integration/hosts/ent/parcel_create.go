@@ -462,13 +462,13 @@ func (u *ParcelUpsertOne) IDX(ctx context.Context) int {
 // with its id, and returns the spec of the instance, of machine checkout. Call it once,
 // before the first creation. A later call replaces the earlier one.
 func (c *ParcelClient) OnCreate(eng *durable.Engine, spec func(*Parcel) durablefsm.Spec) {
-	c.config.driven.Parcel.Store(&durableCreation[Parcel]{eng: eng, spec: spec})
+	c.config.driven.ParcelCreated.Store(&durableCreation[Parcel]{eng: eng, spec: spec})
 }
 
 // Save creates the Parcel in the database, with the instance that OnCreate says, unless it is
 // given one by SetInstanceID.
 func (_c *ParcelCreate) Save(ctx context.Context) (*Parcel, error) {
-	on := _c.config.driven.Parcel.Load()
+	on := _c.config.driven.ParcelCreated.Load()
 	if on == nil {
 		return _c.saveAlone(ctx)
 	}
@@ -478,7 +478,7 @@ func (_c *ParcelCreate) Save(ctx context.Context) (*Parcel, error) {
 // Save creates the Parcel entities in the database, with the instances that OnCreate says, except
 // those that are given one by SetInstanceID.
 func (_c *ParcelCreateBulk) Save(ctx context.Context) ([]*Parcel, error) {
-	on := _c.config.driven.Parcel.Load()
+	on := _c.config.driven.ParcelCreated.Load()
 	if _c.err != nil || on == nil {
 		return _c.saveAlone(ctx)
 	}

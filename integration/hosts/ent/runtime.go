@@ -5,7 +5,9 @@ package ent
 import (
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
 	"github.com/gendurable/gendurable/integration/hosts/ent/parcel"
+	"github.com/gendurable/gendurable/integration/hosts/ent/pass"
 	"github.com/gendurable/gendurable/integration/hosts/ent/shipment"
+	"github.com/gendurable/gendurable/integration/hosts/ent/ticket"
 	"github.com/gendurable/gendurable/integration/hosts/schema"
 	"github.com/google/uuid"
 )
@@ -26,10 +28,22 @@ func init() {
 	parcelDescCents := parcelFields[1].Descriptor()
 	// parcel.DefaultCents holds the default value on creation for the cents field.
 	parcel.DefaultCents = parcelDescCents.Default.(int64)
+	passFields := schema.Pass{}.Fields()
+	_ = passFields
+	// passDescCents is the schema descriptor for cents field.
+	passDescCents := passFields[0].Descriptor()
+	// pass.DefaultCents holds the default value on creation for the cents field.
+	pass.DefaultCents = passDescCents.Default.(int64)
 	shipmentFields := schema.Shipment{}.Fields()
 	_ = shipmentFields
 	// shipmentDescID is the schema descriptor for id field.
 	shipmentDescID := shipmentFields[0].Descriptor()
 	// shipment.DefaultID holds the default value on creation for the id field.
 	shipment.DefaultID = shipmentDescID.Default.(func() uuid.UUID)
+	ticketFields := schema.Ticket{}.Fields()
+	_ = ticketFields
+	// ticketDescCents is the schema descriptor for cents field.
+	ticketDescCents := ticketFields[1].Descriptor()
+	// ticket.DefaultCents holds the default value on creation for the cents field.
+	ticket.DefaultCents = ticketDescCents.Default.(int64)
 }

@@ -22,8 +22,12 @@ type Tx struct {
 	Order *OrderClient
 	// Parcel is the client for interacting with the Parcel builders.
 	Parcel *ParcelClient
+	// Pass is the client for interacting with the Pass builders.
+	Pass *PassClient
 	// Shipment is the client for interacting with the Shipment builders.
 	Shipment *ShipmentClient
+	// Ticket is the client for interacting with the Ticket builders.
+	Ticket *TicketClient
 	// Visit is the client for interacting with the Visit builders.
 	Visit *VisitClient
 
@@ -161,7 +165,9 @@ func (tx *Tx) init() {
 	tx.Ledger = NewLedgerClient(tx.config)
 	tx.Order = NewOrderClient(tx.config)
 	tx.Parcel = NewParcelClient(tx.config)
+	tx.Pass = NewPassClient(tx.config)
 	tx.Shipment = NewShipmentClient(tx.config)
+	tx.Ticket = NewTicketClient(tx.config)
 	tx.Visit = NewVisitClient(tx.config)
 }
 

@@ -41,3 +41,32 @@ func (Parcel) Fields() []ent.Field {
 func (Parcel) Edges() []ent.Edge {
 	return []ent.Edge{edge.To("holds", Parcel.Type).From("holder").Unique()}
 }
+
+// Ticket signals its instance when its price or seat changes. Its gate has no part in that.
+type Ticket struct{ ent.Schema }
+
+// Mixin returns the link to the instance.
+func (Ticket) Mixin() []ent.Mixin {
+	return []ent.Mixin{entity.DrivenBy("checkout").OnUpdate("cents", "seat")}
+}
+
+// Fields returns the fields of a ticket.
+func (Ticket) Fields() []ent.Field {
+	return []ent.Field{
+		field.Int("number").Unique(),
+		field.Int64("cents").Default(0),
+		field.String("seat").Optional(),
+		field.String("gate").Optional(),
+	}
+}
+
+// Pass is updated only while its instance is live, and is created with it.
+type Pass struct{ ent.Schema }
+
+// Mixin returns the link to the instance.
+func (Pass) Mixin() []ent.Mixin {
+	return []ent.Mixin{entity.DrivenBy("checkout").OnCreate().OnUpdate("cents").UpdateNeedsLive()}
+}
+
+// Fields returns the fields of a pass.
+func (Pass) Fields() []ent.Field { return []ent.Field{field.Int64("cents").Default(0)} }

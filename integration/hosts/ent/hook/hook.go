@@ -57,6 +57,18 @@ func (f ParcelFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, erro
 	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.ParcelMutation", m)
 }
 
+// The PassFunc type is an adapter to allow the use of ordinary
+// function as Pass mutator.
+type PassFunc func(context.Context, *ent.PassMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f PassFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.PassMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.PassMutation", m)
+}
+
 // The ShipmentFunc type is an adapter to allow the use of ordinary
 // function as Shipment mutator.
 type ShipmentFunc func(context.Context, *ent.ShipmentMutation) (ent.Value, error)
@@ -67,6 +79,18 @@ func (f ShipmentFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, er
 		return f(ctx, mv)
 	}
 	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.ShipmentMutation", m)
+}
+
+// The TicketFunc type is an adapter to allow the use of ordinary
+// function as Ticket mutator.
+type TicketFunc func(context.Context, *ent.TicketMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f TicketFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.TicketMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.TicketMutation", m)
 }
 
 // The VisitFunc type is an adapter to allow the use of ordinary

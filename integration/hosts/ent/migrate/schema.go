@@ -81,6 +81,18 @@ var (
 			},
 		},
 	}
+	// PassesColumns holds the columns for the "passes" table.
+	PassesColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeInt, Increment: true},
+		{Name: "instance_id", Type: field.TypeInt64, Unique: true, Nullable: true},
+		{Name: "cents", Type: field.TypeInt64, Default: 0},
+	}
+	// PassesTable holds the schema information for the "passes" table.
+	PassesTable = &schema.Table{
+		Name:       "passes",
+		Columns:    PassesColumns,
+		PrimaryKey: []*schema.Column{PassesColumns[0]},
+	}
 	// ShipmentsColumns holds the columns for the "shipments" table.
 	ShipmentsColumns = []*schema.Column{
 		{Name: "id", Type: field.TypeUUID},
@@ -92,6 +104,21 @@ var (
 		Name:       "shipments",
 		Columns:    ShipmentsColumns,
 		PrimaryKey: []*schema.Column{ShipmentsColumns[0]},
+	}
+	// TicketsColumns holds the columns for the "tickets" table.
+	TicketsColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeInt, Increment: true},
+		{Name: "instance_id", Type: field.TypeInt64, Unique: true, Nullable: true},
+		{Name: "number", Type: field.TypeInt, Unique: true},
+		{Name: "cents", Type: field.TypeInt64, Default: 0},
+		{Name: "seat", Type: field.TypeString, Nullable: true},
+		{Name: "gate", Type: field.TypeString, Nullable: true},
+	}
+	// TicketsTable holds the schema information for the "tickets" table.
+	TicketsTable = &schema.Table{
+		Name:       "tickets",
+		Columns:    TicketsColumns,
+		PrimaryKey: []*schema.Column{TicketsColumns[0]},
 	}
 	// VisitsColumns holds the columns for the "visits" table.
 	VisitsColumns = []*schema.Column{
@@ -111,7 +138,9 @@ var (
 		LedgersTable,
 		OrdersTable,
 		ParcelsTable,
+		PassesTable,
 		ShipmentsTable,
+		TicketsTable,
 		VisitsTable,
 	}
 )

@@ -18,8 +18,14 @@ type Order func(*sql.Selector)
 // Parcel is the predicate function for parcel builders.
 type Parcel func(*sql.Selector)
 
+// Pass is the predicate function for pass builders.
+type Pass func(*sql.Selector)
+
 // Shipment is the predicate function for shipment builders.
 type Shipment func(*sql.Selector)
+
+// Ticket is the predicate function for ticket builders.
+type Ticket func(*sql.Selector)
 
 // Visit is the predicate function for visit builders.
 type Visit func(*sql.Selector)
