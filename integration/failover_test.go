@@ -109,6 +109,9 @@ func ownReplicated(t *testing.T) replicated {
 	eventually(t, func() bool {
 		return query[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'sync')`)
 	})
+	// Commits wait for the standby once the checkpointer, too, has read the setting. It does so before
+	// its next checkpoint, and a checkpoint that is under way may take seconds on a busy machine.
+	execute(t, pool, "CHECKPOINT")
 	return replicated{primary, standby}
 }
 
