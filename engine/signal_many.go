@@ -35,10 +35,11 @@ type Signalled struct {
 // two with the same dedup key the second is a Duplicate. A message without a target, or for a full
 // inbox, is no error of the call: its Signalled has the Err, and the others are delivered.
 //
-// SignalMany locks all targets before it writes, in order of their ids, so that two calls never
-// wait for each other in a circle, whatever the order of their letters. It repeats transient faults
-// as Signal does, all messages together: give ctx a deadline. If the connection breaks during the
-// commit, it repeats only if all messages have dedup keys.
+// SignalMany locks all targets before it writes, in order of their ids, so that two calls, each the
+// first in its transaction, do not wait for each other in a circle, whatever the order of their
+// letters. While it waits for one target, half a second at a time, the others are locked. It
+// repeats transient faults as Signal does, all messages together: give ctx a deadline. If the
+// connection breaks during the commit, it repeats only if all messages have dedup keys.
 //
 // Errors: a *[SignalError] for a letter that is wrong, one too many, or one with KeepFor to a key,
 // which only Signal keeps; ErrUnknown. After a *SignalError nothing was sent.

@@ -57,7 +57,7 @@ func (s *Sender) Send(ctx context.Context, to fsm.Target, m *step.Signal) (store
 	if err != nil {
 		return store.Delivery{}, fmt.Errorf("%w: %w", store.ErrNoTarget, err)
 	}
-	return s.repeat(ctx, address, m, func(doubt bool) (store.Delivery, error) {
+	return s.repeat(ctx, []store.Letter{{To: address, Signal: m}}, func(doubt bool) (store.Delivery, error) {
 		d, err := s.Inboxes.Deliver(ctx, address, m, s.Inbox)
 		if m.Keep > 0 && address.Key != "" && !doubt && errors.Is(err, store.ErrNoTarget) {
 			return s.Inboxes.Keep(ctx, address, m, s.Inbox)
@@ -70,7 +70,7 @@ func (s *Sender) Send(ctx context.Context, to fsm.Target, m *step.Signal) (store
 // in its inbox. It returns the errors of Send, and a store.EndedError if the instance that has the
 // key has ended and keeps the key.
 func (s *Sender) SendOrInsert(ctx context.Context, x *step.Spec, m *step.Signal) (store.Delivery, error) {
-	return s.repeat(ctx, store.Address{Key: x.Key}, m, func(bool) (store.Delivery, error) {
+	return s.repeat(ctx, []store.Letter{{To: store.Address{Key: x.Key}, Signal: m}}, func(bool) (store.Delivery, error) {
 		return s.Inboxes.DeliverOrInsert(ctx, x, m, s.Inbox)
 	})
 }
@@ -100,7 +100,7 @@ func (s *Sender) SendMany(ctx context.Context, list []Letter) ([]store.Answer, e
 	if len(sent) == 0 {
 		return answers, nil
 	}
-	_, err := s.repeat(ctx, sent[0].To, sent[0].Signal, func(doubt bool) (store.Delivery, error) {
+	_, err := s.repeat(ctx, sent, func(doubt bool) (store.Delivery, error) {
 		got, err := s.Inboxes.DeliverMany(ctx, sent, s.Inbox)
 		for i, a := range got {
 			if doubt && errors.Is(a.Err, store.ErrNoTarget) {
@@ -121,7 +121,7 @@ func doubted(err error) error {
 	return fmt.Errorf("%w: an earlier attempt got no answer, and this one failed: %s", store.ErrUnknown, err) //nolint:errorlint // not an ErrNoTarget
 }
 
-func (s *Sender) repeat(ctx context.Context, to store.Address, m *step.Signal, send func(doubt bool) (store.Delivery, error)) (store.Delivery, error) {
+func (s *Sender) repeat(ctx context.Context, list []store.Letter, send func(doubt bool) (store.Delivery, error)) (store.Delivery, error) {
 	doubt := false
 	var fault error // of the attempt before
 	for n := 1; ; n++ {
@@ -137,7 +137,7 @@ func (s *Sender) repeat(ctx context.Context, to store.Address, m *step.Signal, s
 			return d, err
 		}
 		fault = err
-		s.complain(ctx, n, to, m, err)
+		s.complain(ctx, n, list, err)
 		if !pace.Sleep(ctx, pace.Backoff(n, firstPause, lastPause)) {
 			return d, fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx))
 		}
@@ -154,16 +154,20 @@ func repeatable(err error) bool {
 }
 
 // complain logs the first failed attempt, the second, the fourth, and so on at each power of two.
-func (s *Sender) complain(ctx context.Context, n int, to store.Address, m *step.Signal, err error) {
+// Of several letters it does not know which one was held up.
+func (s *Sender) complain(ctx context.Context, n int, list []store.Letter, err error) {
 	if n&(n-1) != 0 {
 		return
 	}
-	attributes := []slog.Attr{
-		slog.String("to", to.String()), slog.String("signal", m.Name), slog.Int("attempt", n), slog.Any("error", err),
-	}
-	if known, ok := s.Inboxes.(store.Holders); ok {
-		if holder, ok := store.HeldBy(ctx, known, to, err); ok {
-			attributes = append(attributes, holder.Attr())
+	attributes := []slog.Attr{slog.Int("attempt", n), slog.Any("error", err)}
+	if len(list) > 1 {
+		attributes = append(attributes, slog.Int("signals", len(list)))
+	} else {
+		attributes = append(attributes, slog.String("to", list[0].To.String()), slog.String("signal", list[0].Signal.Name))
+		if known, ok := s.Inboxes.(store.Holders); ok {
+			if holder, ok := store.HeldBy(ctx, known, list[0].To, err); ok {
+				attributes = append(attributes, holder.Attr())
+			}
 		}
 	}
 	s.Logger.LogAttrs(ctx, slog.LevelWarn, "signal not delivered yet, trying again", attributes...)

@@ -210,11 +210,12 @@ func (s *Store) deliverMany(l *letters, send send) ([]Answer, error) {
 }
 
 // DeliverMany delivers signals as so many calls of Deliver would, one after the other, in one
-// transaction and one round trip. It returns an answer for each. Its own errors are ErrUnknown,
-// after which each may have been delivered or all have not, and faults of Postgres, after which
-// none was.
+// transaction and one round trip. It waits for a locked target for half a second only, since the
+// other targets stay locked meanwhile. It returns an answer for each. Its own errors are
+// ErrUnknown, after which each may have been delivered or all have not, and faults of Postgres,
+// after which none was.
 func (s *Store) DeliverMany(ctx context.Context, list []Letter, inbox int) ([]Answer, error) {
-	out, err := s.deliverMany(newLetters(list, inbox), func(stmts ...entpgx.Stmt) error { return s.transaction(ctx, slowLock, stmts...) })
+	out, err := s.deliverMany(newLetters(list, inbox), func(stmts ...entpgx.Stmt) error { return s.transaction(ctx, fastLock, stmts...) })
 	if err != nil && unknown(err) && !allDeduped(list) {
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
