@@ -323,15 +323,20 @@ func (x *execution) spawned(child Spec, place func(Spec) Spec) (*step.Spec, erro
 	if ctx == nil { // a test made the visit by hand
 		ctx = context.Background()
 	}
-	child = place(child)
 	if through := x.env.Child; through != nil {
-		changed, err := through(ctx, child)
+		seen := place(child)
+		open := seen.ofRoot
+		seen.ofRoot = false // for other verbs an empty queue is none
+		changed, err := through(ctx, seen)
 		if err != nil {
 			return nil, specFault("middleware", err)
 		}
 		child, _ = changed.(Spec)
-		child = place(child)
+		if open && child.o.Queue == "" { // copied from what it has seen
+			child.queued = false
+		}
 	}
+	child = place(child)
 	spec, err := child.erase(x.env)
 	if err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func TestQueuesOfNodes(t *testing.T) {
 		seen = append(seen, o.Queue)
 		switch {
 		case o.Machine == "anew":
-			return anew.New(cart{}), nil
+			return anew.New(cart{}).Queue(o.Queue), nil
 		case o.Queue == "moved":
 			return s.Queue("by middleware"), nil
 		}
