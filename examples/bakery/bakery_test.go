@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/gendurable/gendurable/dashboard"
 	"github.com/gendurable/gendurable/durabletest"
@@ -179,6 +181,19 @@ func TestALatePaymentIsGivenBack(t *testing.T) {
 	}
 }
 
+func TestTheMoneyForABurntCakeIsGivenBack(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	o := s.place(t)
+	s.world.burnt = 99
+	s.pay(t, o, "evt-7")
+	durabletest.RequireAdvance(t, s.Kit, time.Hour)
+	durabletest.RequireFailed(t, s.Kit, *o.InstanceID, fsm.FailureDecided, "no cake was sent")
+	if s.world.count("send") != 0 || s.world.count("refund 4200") != 1 {
+		t.Errorf("the effects are %v", s.world.did)
+	}
+}
+
 func TestOperatorsSeeTheBakery(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -196,7 +211,10 @@ func TestOperatorsSeeTheBakery(t *testing.T) {
 		t.Errorf("the dashboard answers %d", recorder.Code)
 	}
 	families, err := s.metrics.Gather()
-	if err != nil || len(families) == 0 {
-		t.Errorf("%d metrics, error %v", len(families), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return strings.HasPrefix(f.GetName(), "gendurable") }) {
+		t.Errorf("none of %d metrics is the engine's", len(families))
 	}
 }

@@ -53,8 +53,8 @@ type visit = fsm.Visit[Cake, string]
 func (b *bakery) machines() []fsm.Definition {
 	order := Ordered.Define(
 		fsm.Step("start", b.start).To("settle"),
-		fsm.Step("settle", b.settle).To("deliver"),
-		fsm.Step("deliver", b.deliver).To("finish"),
+		fsm.Step("settle", b.settle).To("deliver", "refund"),
+		fsm.Step("deliver", b.deliver).To("finish", "refund"),
 		fsm.Step("finish", b.finish).To("refund"),
 		fsm.Step("refund", b.refund).To(),
 	).Retry(fsm.RetryPolicy{MaxAttempts: 8}).History(fsm.KeepStates)
@@ -102,8 +102,9 @@ func (b *bakery) settle(_ context.Context, v *visit) (fsm.Outcome, error) {
 	switch {
 	case len(payments) == 0:
 		return v.Fail(errors.New("not paid within a day")), nil
-	case v.State.Back < 0:
-		return v.Fail(fmt.Errorf("%d cents are missing", -v.State.Back)), nil
+	case v.State.Back < 0: // too little
+		v.State.Back += v.State.Cents
+		return v.Next("refund", v.State), nil
 	}
 	return v.ScheduleChildren("deliver", v.State, Made.New(v.State)), nil
 }
@@ -111,8 +112,9 @@ func (b *bakery) settle(_ context.Context, v *visit) (fsm.Outcome, error) {
 // deliver runs when the graph has ended.
 func (b *bakery) deliver(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	for _, made := range Made.Children(v) {
-		if _, err := made.Result(); err != nil {
-			return v.Fail(err), nil
+		if _, err := made.Result(); err != nil { // burnt, time and again
+			v.State.Back += v.State.Cents
+			return v.Next("refund", v.State), nil
 		}
 	}
 	parcel, err := b.world.Send(ctx, v.State.Customer, v.IdempotencyKey("parcel"))
@@ -132,7 +134,7 @@ func (b *bakery) finish(_ context.Context, v *visit) (fsm.Outcome, error) {
 	}), nil
 }
 
-// refund gives back what was paid too much, or too late.
+// refund gives back what was paid too much, too little or too late, or for a cake that burnt.
 func (b *bakery) refund(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	payments, err := Paid.All(v)
 	if err != nil {
@@ -146,6 +148,9 @@ func (b *bakery) refund(ctx context.Context, v *visit) (fsm.Outcome, error) {
 		return nil, err
 	}
 	v.State.Back = 0
+	if v.State.Parcel == "" {
+		return v.Fail(errors.New("no cake was sent, and the money went back")), nil
+	}
 	return v.Done(v.State.Parcel).With(v.State), nil
 }
 

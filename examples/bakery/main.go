@@ -2,6 +2,7 @@
 // sends them: a whole host of gendurable, with its own tables, a gate, a graph, history, the
 // dashboard and metrics. It uses the released modules as any other program does.
 //
+//	go mod tidy -e && go generate ./... && go mod tidy # once: the ent client is not committed
 //	DATABASE_URL=… go run .
 //	curl -d '{"customer":"ann","cake":"sacher","cents":4200}' localhost:8080/orders
 //	curl -d '{"order":1,"cents":4200,"event":"evt-7"}' localhost:8080/payments

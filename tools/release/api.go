@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,9 +66,9 @@ func lastRelease(ctx context.Context, root, version string) (string, error) {
 		return "", fmt.Errorf("list the tags of %s: %w", root, err)
 	}
 	tags := slices.DeleteFunc(strings.Fields(string(out)), func(tag string) bool {
-		return semver.Canonical(tag) != tag || semver.Compare(tag, version) >= 0
+		return semver.Canonical(tag) != tag || semver.Prerelease(tag) != "" || semver.Compare(tag, version) >= 0
 	})
-	return cmp.Or(slices.MaxFunc(append(tags, ""), semver.Compare), ""), nil
+	return slices.MaxFunc(append(tags, ""), semver.Compare), nil
 }
 
 // incompatible lists the changes of a module's exported names that may break programs. Programs
