@@ -203,6 +203,7 @@ type (
 		selectValues entsql.SelectValues
 	}
 	config      struct{ debug bool }
+	Entity      entity
 	entityEdges struct {
 		Of          []*entity `json:"of,omitempty"`
 		loadedTypes [1]bool
@@ -249,6 +250,28 @@ func TestTypesThatDoNotComeBack(t *testing.T) {
 			reflect.TypeFor[struct {
 				sync.Mutex
 				N int
+			}](),
+		},
+		"sync.Map is not stored, and each run of a step has another one: take it out": {
+			reflect.TypeFor[struct{ By sync.Map }](), reflect.TypeFor[struct {
+				by *sync.Map
+				N  int
+			}](),
+		},
+		"sync.Once is not stored, and each run of a step has another one: take it out": {
+			reflect.TypeFor[struct {
+				once sync.Once
+				N    int
+			}](),
+		},
+		"sync.WaitGroup is not stored, and each run of a step has another one: take it out": {reflect.TypeFor[struct{ All sync.WaitGroup }]()},
+		"or one with MarshalJSON and UnmarshalJSON": {
+			reflect.TypeFor[struct{ halves }](),
+		},
+		".more: the field is unexported": {
+			reflect.TypeFor[struct {
+				Entity
+				Total, more int
 			}](),
 		},
 		"fsm_test.basket.Items[].cache: the field is unexported": {
@@ -299,8 +322,13 @@ func TestTypesThatComeBack(t *testing.T) {
 			none  struct{}
 			Skip  func() `json:"-"`
 			_     [0]func()
+
+			noComparison [0]func()
 		}](),
-		reflect.TypeFor[entity](), reflect.TypeFor[rebuilt](),
+		reflect.TypeFor[struct {
+			*Entity
+			Total int
+		}](), reflect.TypeFor[struct{ Of struct{ Entity } }](), reflect.TypeFor[entity](), reflect.TypeFor[rebuilt](),
 		reflect.TypeFor[sql.NullString](), reflect.TypeFor[sql.Null[time.Time]](), reflect.TypeFor[big.Rat](), reflect.TypeFor[netip.Prefix](),
 		reflect.TypeFor[regexp.Regexp](), reflect.TypeFor[map[string]sql.NullTime](),
 		reflect.TypeFor[struct {

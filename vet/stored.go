@@ -160,6 +160,10 @@ func (c checked) Key() shape.Type {
 	return checked{c.t.Underlying().(*types.Map).Key()} //nolint:forcetypeassert // as of reflect.Type
 }
 
+func (c checked) Len() int {
+	return int(c.t.Underlying().(*types.Array).Len()) //nolint:forcetypeassert // as of reflect.Type
+}
+
 func (c checked) NumMethod() int {
 	return c.t.Underlying().(*types.Interface).NumMethods() //nolint:forcetypeassert // as of reflect.Type
 }

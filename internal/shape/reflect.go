@@ -24,6 +24,7 @@ func (r reflected) ID() any                  { return r.t }
 func (r reflected) Kind() reflect.Kind       { return r.t.Kind() }
 func (r reflected) Elem() Type               { return reflected{r.t.Elem()} }
 func (r reflected) Key() Type                { return reflected{r.t.Key()} }
+func (r reflected) Len() int                 { return r.t.Len() }
 func (r reflected) NumMethod() int           { return r.t.NumMethod() }
 func (r reflected) Has(m Method) bool        { return r.t.Implements(methods[m]) }
 func (r reflected) PointerHas(m Method) bool { return reflect.PointerTo(r.t).Implements(methods[m]) }

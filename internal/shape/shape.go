@@ -19,6 +19,7 @@ type Type interface {
 	Kind() reflect.Kind
 	Elem() Type               // of a pointer, slice, array or map
 	Key() Type                // of a map
+	Len() int                 // of an array
 	NumMethod() int           // of an interface
 	Fields() iter.Seq[Field]  // of a struct
 	Has(m Method) bool        // whether the method is one of the value
@@ -148,20 +149,28 @@ func (w *walk) value(t Type, at string, addressable, decodes bool) {
 		switch found := w.fields(t, at, addressable, decodes); {
 		case found.hidden == 0:
 		case locks(t):
-			w.loses(at, lockText, t)
+			w.loses(at, "%v is not stored%s: take it out of the type", t, another(t))
 		case found.shown == 0:
 			w.loses(at, "all fields of %v are unexported, so its JSON has none of them: export them, give the type methods "+
 				"MarshalJSON and UnmarshalJSON, or exclude it by json:\"-\"", t)
 		case decodes || generated(t) || w.edges[t.ID()]: // others restore what is hidden
 		case found.lock != nil:
-			w.loses(found.at, lockText, found.lock)
+			w.loses(found.at, "%v is not stored%s: take it out of the type", found.lock, another(found.lock))
 		default:
-			w.loses(found.at, "the field is unexported, so JSON loses it: export it, tag it json:\"-\" if that is meant, or store a type of your own")
+			w.loses(found.at, "the field is unexported, so JSON loses it: export it, tag it json:\"-\" if that is meant, or, "+
+				"where the type is not yours, store one of yours, or one with MarshalJSON and UnmarshalJSON")
 		}
 	}
 }
 
-const lockText = "%v is not stored, and each run of a step has another one, so it keeps nobody out: take it out of the type"
+// another says of a type of package sync what each run of a step has of it.
+func another(t Type) string {
+	switch t.Path() {
+	case "sync.Mutex", "sync.RWMutex", "sync.Locker":
+		return ", and each run of a step has another one, so it keeps nobody out"
+	}
+	return ", and each run of a step has another one"
+}
 
 // locks reports whether a type is one of package sync.
 func locks(t Type) bool { return strings.HasPrefix(t.Path(), "sync.") }
@@ -274,6 +283,9 @@ func (w *walk) fields(t Type, at string, addressable, decodes bool) (n found) {
 			if pointed && !f.Exported && deep.shown > 0 {
 				w.cannot(decodes, inside, "JSON does not decode into an embedded pointer to the unexported %v", in)
 			}
+			if deep.shown > 0 && generated(in) {
+				deep.hidden = 0 // others restore it
+			}
 			n.promote(deep, inside, in)
 		case f.Exported || f.Embedded && in.Kind() == reflect.Struct:
 			n.shown++
@@ -285,8 +297,12 @@ func (w *walk) fields(t Type, at string, addressable, decodes bool) (n found) {
 	return n
 }
 
-// bare reports whether a type is a struct without fields, and so has nothing to lose.
+// bare reports whether a type is a struct without fields or an array without elements, and so has
+// nothing to lose.
 func bare(t Type) bool {
+	if t.Kind() == reflect.Array {
+		return t.Len() == 0
+	}
 	if t.Kind() != reflect.Struct {
 		return false
 	}

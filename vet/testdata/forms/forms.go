@@ -75,6 +75,26 @@ type (
 		Of     []*Entity
 		loaded [1]bool
 	}
+	EmbedsEntity struct {
+		*Entity
+		Total int
+	}
+	EmbedsMessage struct {
+		Message
+		Total int
+	}
+	EmbedsMore struct {
+		*Entity
+		Total, hidden int
+	}
+	Marked struct {
+		N            int
+		noComparison [0]func()
+	}
+	OnceOnly struct {
+		N    int
+		once sync.Once
+	}
 	Rebuilt struct {
 		N     int
 		index int
@@ -130,6 +150,12 @@ type All struct {
 	I2 Rebuilt
 	J2 struct{ Mu sync.Mutex }
 	K2 struct{ Of Generic[Beside] }
+	L2 EmbedsEntity
+	M2 EmbedsMessage
+	N2 EmbedsMore
+	O2 Marked
+	P2 OnceOnly
+	Q2 struct{ Of sync.WaitGroup }
 	A1 json.RawMessage
 	B1 encoding.TextMarshaler
 	C1 io.Reader
