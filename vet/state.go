@@ -70,15 +70,38 @@ func (fl *flow) onlyAsked(w ast.Stmt) bool {
 
 // asks reports whether a node is a condition that hands the State to no function.
 func (fl *flow) asks(n ast.Node) bool {
-	e, ok := n.(ast.Expr)
-	if !ok {
-		return false
-	}
-	calls(e, func(call *ast.CallExpr) {
+	ok := fl.condition(n)
+	calls(n, func(call *ast.CallExpr) {
 		_, function := fl.u.typeOf(call.Fun).(*types.Signature)
 		ok = ok && (!function || !fl.reads(call, fl.visit))
 	})
 	return ok
+}
+
+// condition reports whether a node is the condition of an if or a for, or a part of it.
+func (fl *flow) condition(n ast.Node) bool {
+	for {
+		switch parent := fl.u.parents[n].(type) {
+		case *ast.ParenExpr:
+			n = parent
+		case *ast.UnaryExpr:
+			if parent.Op != token.NOT {
+				return false
+			}
+			n = parent
+		case *ast.BinaryExpr:
+			if parent.Op != token.LAND && parent.Op != token.LOR {
+				return false
+			}
+			n = parent
+		case *ast.IfStmt:
+			return parent.Cond == n
+		case *ast.ForStmt:
+			return parent.Cond == n
+		default:
+			return false
+		}
+	}
 }
 
 // plain reports whether a variable is only used where its uses can be followed: in no closure, and
@@ -380,6 +403,9 @@ func (fl *flow) leftBehind(w ast.Stmt, c *types.Var) bool {
 	kept := fl.anyAfter(w, func(n ast.Node) bool {
 		if ret, ok := n.(*ast.ReturnStmt); ok && (undecided(n) || fl.reads(ret, c)) {
 			return true
+		}
+		if _, ok := n.(ast.Expr); ok && !fl.condition(n) && fl.reads(n, c) {
+			return true // a range or a switch needs it
 		}
 		other := false
 		ast.Inspect(n, func(n ast.Node) bool {

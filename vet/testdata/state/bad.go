@@ -81,3 +81,11 @@ func asked(_ context.Context, v *visit) (fsm.Outcome, error) {
 	}
 	return v.Again(time.Minute), nil
 }
+
+func askedTwice(_ context.Context, v *visit) (fsm.Outcome, error) {
+	v.State.Count++ // want `state: this change of v.State is lost`
+	if !(v.Attempt > 1 && (v.State.Count > 3 || v.State.In.Deep[0] > v.State.Count)) {
+		return v.Fail(fmt.Errorf("too often")), nil
+	}
+	return v.Again(time.Minute), nil
+}

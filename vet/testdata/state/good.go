@@ -158,3 +158,41 @@ func ends(_ context.Context, v *visit) (fsm.Outcome, error) {
 	}
 	return v.Done(0), nil
 }
+
+func send(string) {}
+
+// The change is for this run alone: it is sent, or counted by a switch.
+func sent(_ context.Context, v *visit) (fsm.Outcome, error) {
+	v.State.Seen = append(v.State.Seen, "x")
+	for _, one := range v.State.Seen {
+		send(one)
+	}
+	return v.Again(time.Minute), nil
+}
+
+func switched(_ context.Context, v *visit) (fsm.Outcome, error) {
+	v.State.Count++
+	switch v.State.Count {
+	case 1:
+		send("first")
+	}
+	return v.Again(time.Minute), nil
+}
+
+func cased(_ context.Context, v *visit) (fsm.Outcome, error) {
+	v.State.Count++
+	switch {
+	case v.State.Count > 1:
+		send("another")
+	}
+	return v.Again(time.Minute), nil
+}
+
+func sentCopy(_ context.Context, v *visit) (fsm.Outcome, error) {
+	s := v.State
+	s.Seen = append(s.Seen, "x")
+	for _, one := range s.Seen {
+		send(one)
+	}
+	return v.Next("start", v.State), nil
+}
