@@ -2,6 +2,7 @@ package vet
 
 import (
 	"go/ast"
+	"go/constant"
 	"go/token"
 	"go/types"
 	"strings"
@@ -16,17 +17,17 @@ func keys(u *unit) {
 	for _, r := range u.repeats() {
 		calls(r.node, func(call *ast.CallExpr) {
 			for _, arg := range u.besideKey(call) {
-				if source := u.unstable(arg); source != "" && !seen[arg] {
+				if source := u.unstable(arg); u.drawn(source) && !seen[arg] {
 					seen[arg] = true
 					u.found(arg.Pos(), "this is made of %s, so it is another one when %s runs again under the same key: make it in a step before, and keep it in the state",
-						source, r.what)
+						types.ExprString(source.Fun), r.what)
 				}
 			}
 			for _, k := range u.keysOf(call) {
-				if source := u.unstable(k.value); source != "" && !seen[k.value] {
+				if source := u.unstable(k.value); source != nil && !seen[k.value] {
 					seen[k.value] = true
 					u.found(k.value.Pos(), "%s is made of %s, so it is another one when %s runs again: take IdempotencyKey, or the state",
-						k.what, source, r.what)
+						k.what, types.ExprString(source.Fun), r.what)
 				}
 			}
 		})
@@ -56,16 +57,17 @@ func (u *unit) keysOf(call *ast.CallExpr) (all []key) {
 	return u.idempotencyKeys(c, call)
 }
 
-// besideKey returns the other arguments of a call that gets an idempotency key of the visit: two
-// calls with one key have to say the same. A time by itself is none, since calls take it for
-// deadlines and logs, and neither are arguments of functions that only make texts.
+// besideKey returns the other texts in the arguments of a call that gets an idempotency key of the
+// visit: two calls with one key have to say the same. It leaves out functions that only make texts,
+// and functions that take any values, as loggers do.
 func (u *unit) besideKey(call *ast.CallExpr) (others []ast.Expr) {
 	c := u.callee(call)
 	switch c.path {
 	case "fmt", "strings", "strconv", "errors", "log", "log/slog", fsmPath:
 		return nil
 	}
-	if _, builtin := u.typeOf(call.Fun).(*types.Signature); !builtin || u.TypesInfo.Types[call.Fun].IsType() || idempotent(c.name) {
+	s, function := u.typeOf(call.Fun).(*types.Signature)
+	if !function || idempotent(c.name) || takesAny(s) {
 		return nil
 	}
 	keyed := false
@@ -75,7 +77,7 @@ func (u *unit) besideKey(call *ast.CallExpr) (others []ast.Expr) {
 			keyed = true
 			continue
 		}
-		if !is(u.typeOf(arg), "time", "Time") {
+		if t, basic := u.typeOf(arg).Underlying().(*types.Basic); basic && t.Info()&types.IsString != 0 {
 			others = append(others, arg)
 		}
 	}
@@ -83,6 +85,33 @@ func (u *unit) besideKey(call *ast.CallExpr) (others []ast.Expr) {
 		return nil
 	}
 	return others
+}
+
+// takesAny reports whether a function takes any number of any values.
+func takesAny(s *types.Signature) bool {
+	if !s.Variadic() {
+		return false
+	}
+	list, ok := s.Params().At(s.Params().Len() - 1).Type().(*types.Slice)
+	return ok && types.IsInterface(list.Elem())
+}
+
+// drawn reports whether a source is a random number. One of a few may only choose a way to the same
+// thing, such as a replica.
+func (u *unit) drawn(source *ast.CallExpr) bool {
+	if source == nil || !random(u.callee(source)) {
+		return false
+	}
+	for _, bound := range source.Args {
+		value := u.TypesInfo.Types[bound].Value
+		if value == nil {
+			return false
+		}
+		if n, exact := constant.Int64Val(constant.ToInt(value)); !exact || n < 1000 {
+			return false
+		}
+	}
+	return true
 }
 
 // isKey reports whether a call makes an idempotency key of the visit of nothing but what stays.
@@ -132,8 +161,9 @@ func (u *unit) idempotencyKeys(c callee, call *ast.CallExpr) (all []key) {
 	return all
 }
 
-// unstable says of what a value is made that differs from run to run; "" if nothing is sure.
-func (u *unit) unstable(e ast.Expr) string {
+// unstable returns the call whose result differs from run to run, of which a value is made; nil if
+// nothing is sure.
+func (u *unit) unstable(e ast.Expr) *ast.CallExpr {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.Ident:
 		if value := u.once(e); value != nil {
@@ -141,7 +171,7 @@ func (u *unit) unstable(e ast.Expr) string {
 		}
 	case *ast.BinaryExpr:
 		if e.Op == token.ADD {
-			if source := u.unstable(e.X); source != "" {
+			if source := u.unstable(e.X); source != nil {
 				return source
 			}
 			return u.unstable(e.Y)
@@ -151,7 +181,7 @@ func (u *unit) unstable(e ast.Expr) string {
 	case *ast.CompositeLit:
 		if _, list := u.typeOf(e).Underlying().(*types.Slice); list {
 			for _, one := range e.Elts {
-				if source := u.unstable(one); source != "" {
+				if source := u.unstable(one); source != nil {
 					return source
 				}
 			}
@@ -159,30 +189,30 @@ func (u *unit) unstable(e ast.Expr) string {
 	case *ast.CallExpr:
 		return u.unstableCall(e)
 	}
-	return ""
+	return nil
 }
 
-func (u *unit) unstableCall(call *ast.CallExpr) string {
+func (u *unit) unstableCall(call *ast.CallExpr) *ast.CallExpr {
 	if u.TypesInfo.Types[call.Fun].IsType() && len(call.Args) == 1 {
 		return u.unstable(call.Args[0])
 	}
 	c := u.callee(call)
-	if source := u.source(c, call); source != "" {
-		return source
+	if random(c) || c.of == "" && fresh[c.path][c.name] {
+		return call
 	}
 	switch {
 	case c.path == "time":
 		return u.unstableTime(c, call)
 	case c.of == "" && (c.path == "fmt" || c.path == "strconv" || c.path == "strings" || c.name == "Must" && strings.HasSuffix(c.path, "uuid")):
 		for _, arg := range call.Args {
-			if source := u.unstable(arg); source != "" {
+			if source := u.unstable(arg); source != nil {
 				return source
 			}
 		}
 	case c.name == "String" && receiver(call) != nil:
 		return u.unstable(receiver(call))
 	}
-	return ""
+	return nil
 }
 
 // fresh are functions whose results differ from call to call.
@@ -197,22 +227,19 @@ var fresh = map[string]map[string]bool{
 	"time":                       {"Now": true},
 }
 
-// source says what a call makes anew each time; "" if it does not.
-func (u *unit) source(c callee, call *ast.CallExpr) string {
-	random := (c.path == "math/rand" || c.path == "math/rand/v2") && c.of == "" && !strings.HasPrefix(c.name, "New")
-	if !random && (c.of != "" || !fresh[c.path][c.name]) {
-		return ""
-	}
-	return types.ExprString(call.Fun)
+// random reports whether a function draws random numbers.
+func random(c callee) bool {
+	return (c.path == "math/rand" || c.path == "math/rand/v2") && c.of == "" && !strings.HasPrefix(c.name, "New")
 }
 
 // finest are parts of layouts that tell two runs of a step apart: a minute, a second.
 var finest = []string{"04", "05"}
 
-// unstableTime reports a time, unless a step runs again within the same one, as the same day.
-func (u *unit) unstableTime(c callee, call *ast.CallExpr) string {
+// unstableTime returns the source of a time, unless a step runs again within the same one, as the
+// same day.
+func (u *unit) unstableTime(c callee, call *ast.CallExpr) *ast.CallExpr {
 	if c.of != "Time" || receiver(call) == nil {
-		return ""
+		return nil
 	}
 	source := u.unstable(receiver(call))
 	switch c.name {
@@ -225,5 +252,5 @@ func (u *unit) unstableTime(c callee, call *ast.CallExpr) string {
 			}
 		}
 	}
-	return ""
+	return nil
 }

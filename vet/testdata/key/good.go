@@ -2,7 +2,9 @@ package key
 
 import (
 	"context"
+	rand2 "crypto/rand"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
@@ -67,4 +69,23 @@ func (m shop) inTx(_ context.Context, v *fsm.Visit[State, fsm.None]) (fsm.Outcom
 func handle(ctx context.Context, eng *engine.Engine) error {
 	_, err := eng.Insert(ctx, Mail.New("hello").Key(fsm.Key(uuid.NewString())))
 	return err
+}
+
+type client struct{}
+
+func (client) Logf(format string, args ...any)                              {}
+func (client) Pay(ctx context.Context, host, key, trace string, try int)    {}
+func (client) Timed(ctx context.Context, key string, unix int64, at string) {}
+
+// What goes along with a key need not be what the call says.
+func (m shop) beside() fsm.Definition {
+	return Good.Define(fsm.Step("start", func(ctx context.Context, v *fsm.Visit[State, fsm.None]) (fsm.Outcome, error) {
+		var c client
+		key := "key"
+		c.Logf("%v %v", v.IdempotencyKey(key), fmt.Sprint(rand.Int64()))
+		c.Pay(ctx, fmt.Sprintf("replica-%d", rand.IntN(3)), v.IdempotencyKey(key), uuid.NewString(), rand.IntN(3))
+		c.Pay(ctx, fmt.Sprintf("replica-%d", rand.IntN(len(key))), v.IdempotencyKey(key), rand2.Text(), rand.Int())
+		c.Timed(ctx, v.IdempotencyKey(key), time.Now().Unix(), time.Now().Format(time.RFC3339))
+		return v.Done(fsm.None{}), nil
+	}))
 }
