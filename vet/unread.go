@@ -10,7 +10,8 @@ import (
 
 // unread looks for a Done that deletes signals which its machine awaits, if some come late, without
 // the program having said so. It is silent about machines of tests, about a Done whose result goes
-// elsewhere than out of the step, and about a machine to which other code may give an Unless.
+// elsewhere than out of the step, about a machine to which other code may give an Unless, and about
+// one of whose signals not each is named by a variable of a package.
 func unread(u *unit) {
 	seen := map[ast.Node]bool{}
 	for _, m := range u.machines {
@@ -21,22 +22,25 @@ func unread(u *unit) {
 		if !sure {
 			continue
 		}
-		awaited, ends := u.late(m, decided)
+		awaited, ends := u.left(m, decided)
 		for _, end := range ends {
 			if awaited != nil && !seen[end] {
 				seen[end] = true
-				u.found(end.Pos(), "machine %q awaits %s, and this Done deletes one that comes late: go on at another step by Unless, or say Discard",
+				u.found(end.Pos(), "machine %q awaits %s, and this Done deletes one that is still unread: go on at another step by Unless, or say Discard",
 					m.name, awaited.Name())
 			}
 		}
 	}
 }
 
-// late returns the first signal that a machine awaits and does not decide about, nil if there is
-// none, and each Done that would delete it.
-func (u *unit) late(m *machine, decided map[types.Object]bool) (awaited types.Object, ends []*ast.CallExpr) {
+// left returns the first signal that a machine awaits and does not decide about, nil if there is
+// none or it may await others, and each Done that would delete it.
+func (u *unit) left(m *machine, decided map[types.Object]bool) (awaited types.Object, ends []*ast.CallExpr) {
+	sure := true
 	look := func(call *ast.CallExpr) {
-		for _, s := range u.awaits(call) {
+		signals, known := u.awaits(call)
+		sure = sure && known
+		for _, s := range signals {
 			if awaited == nil && !decided[s] {
 				awaited = s
 			}
@@ -50,6 +54,9 @@ func (u *unit) late(m *machine, decided map[types.Object]bool) (awaited types.Ob
 			calls(r.node, look)
 		}
 	}
+	if !sure {
+		return nil, nil
+	}
 	return awaited, ends
 }
 
@@ -61,47 +68,63 @@ func (m *machine) code() (all []ast.Expr) {
 	return append(all, m.handlers...)
 }
 
-// awaits returns the signals for which an outcome waits, as far as variables name them.
-func (u *unit) awaits(call *ast.CallExpr) (all []types.Object) {
+// awaits returns the signals for which an outcome waits; known is false if not each is named by a
+// variable of a package.
+func (u *unit) awaits(call *ast.CallExpr) (all []types.Object, known bool) {
 	args := call.Args
 	switch u.callee(call) {
 	case callee{fsmPath, "Visit", "Await"}:
 		args = args[min(2, len(args)):]
 	case callee{fsmPath, "ChildrenOutcome", "Or"}:
 	default:
-		return nil
+		return nil, true
+	}
+	if call.Ellipsis.IsValid() {
+		return nil, false
 	}
 	for _, arg := range args {
-		if s := u.variable(arg); s != nil {
-			all = append(all, s)
+		s := u.signal(arg)
+		if s == nil {
+			return nil, false
 		}
+		all = append(all, s)
 	}
-	return all
+	return all, true
 }
 
-// variable returns the variable that an expression names.
-func (u *unit) variable(e ast.Expr) types.Object {
-	switch e := ast.Unparen(e).(type) {
-	case *ast.Ident:
-		if v, ok := u.TypesInfo.Uses[e].(*types.Var); ok {
-			return v
-		}
-	case *ast.SelectorExpr:
-		if v, ok := u.TypesInfo.Uses[e.Sel].(*types.Var); ok {
-			return v
+// signal returns the variable of a package that an expression names, if nothing but its declaration
+// says which signal it holds.
+func (u *unit) signal(e ast.Expr) types.Object {
+	id, ok := ast.Unparen(e).(*ast.Ident)
+	if sel, selects := ast.Unparen(e).(*ast.SelectorExpr); selects {
+		id, ok = sel.Sel, true
+	}
+	if !ok {
+		return nil
+	}
+	v, ok := u.TypesInfo.Uses[id].(*types.Var)
+	if !ok || v.Pkg() == nil || v.Parent() != v.Pkg().Scope() || !is(v.Type(), fsmPath, "Signal") {
+		return nil
+	}
+	if v.Pkg() == u.Pkg {
+		if _, made := u.declared(v).(*ast.CallExpr); !made || u.reassigned(v) {
+			return nil
 		}
 	}
-	return nil
+	return v
 }
 
-// plainEnd reports whether a Done is what a step returns, with neither Unless nor Discard.
+// plainEnd reports whether a Done is what a step returns, with neither Unless nor Discard. A
+// function that returns no Outcome, but the end itself, leaves both to its caller.
 func (u *unit) plainEnd(done *ast.CallExpr) bool {
 	for at := ast.Node(done); ; {
 		switch parent := u.parents[at].(type) {
 		case *ast.ParenExpr:
 			at = parent
 		case *ast.ReturnStmt:
-			return true
+			s, _ := u.signature(u.enclosing(parent))
+			i := slices.IndexFunc(parent.Results, func(r ast.Expr) bool { return r == at })
+			return s != nil && i >= 0 && i < s.Results().Len() && is(s.Results().At(i).Type(), fsmPath, "Outcome")
 		case *ast.SelectorExpr:
 			call, ok := u.parents[parent].(*ast.CallExpr)
 			if !ok || parent.Sel.Name == "Unless" || parent.Sel.Name == "Discard" {
@@ -126,7 +149,7 @@ func (u *unit) decided(m *machine) (signals map[types.Object]bool, sure bool) {
 			return false
 		}
 		for _, arg := range call.Args[min(1, len(call.Args)):] {
-			s := u.variable(arg)
+			s := u.signal(arg)
 			if s == nil {
 				return false
 			}

@@ -46,7 +46,7 @@ func Rules() []Rule {
 		{"effect", "an effect outside that a second run of the step repeats", effects},
 		{"stored", "a state, result or payload that does not come back from JSON", stored},
 		{"key", "a key that is another one in each run of the step", keys},
-		{"unread", "a Done that deletes awaited signals which come late", unread},
+		{"unread", "a Done that deletes awaited signals unread", unread},
 	}
 }
 

@@ -53,3 +53,60 @@ func named(signals ...fsm.AnySignal) fsm.Definition {
 		return v.Done(""), nil
 	}), fsm.Step("refund", refund)).Unless("refund", signals...)
 }
+
+// ended leaves it to its caller what becomes of late signals.
+func ended(v *visit) *fsm.EndOutcome[string] { return v.Done("") }
+
+var helped = Order.Define(fsm.Step("start", await), fsm.Step("end", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+	return ended(v).Discard(), nil
+}))
+
+func done(_ context.Context, v *visit) (fsm.Outcome, error) { return v.Done(""), nil }
+
+// What these await is not known.
+func parameter(sig fsm.AnySignal) fsm.Definition {
+	return Order.Define(fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+		return v.Await("end", v.State, sig), nil
+	}), fsm.Step("end", done))
+}
+
+var (
+	both                 = []fsm.AnySignal{Paid, Refused}
+	either fsm.AnySignal = Paid
+	same                 = Paid
+)
+
+var spread = Order.Define(fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+	return v.Await("end", v.State, both...), nil
+}), fsm.Step("end", done))
+
+var held = Order.Define(fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+	return v.Await("end", v.State, either), nil
+}), fsm.Step("end", done))
+
+// The Unless names the signal by another name than the step does.
+func local() fsm.Definition {
+	p := Paid
+	return Order.Define(fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+		return v.Await("end", v.State, p), nil
+	}), fsm.Step("end", done), fsm.Step("refund", refund)).Unless("refund", Paid)
+}
+
+func unlessLocal() fsm.Definition {
+	p := Paid
+	return Order.Define(fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+		return v.Await("end", v.State, Paid), nil
+	}), fsm.Step("end", done), fsm.Step("refund", refund)).Unless("refund", p)
+}
+
+var renamed = Order.Define(fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+	return v.Await("end", v.State, Paid), nil
+}), fsm.Step("end", done), fsm.Step("refund", refund)).Unless("refund", same)
+
+type signals struct{ paid fsm.Signal[int] }
+
+func (s signals) field() fsm.Definition {
+	return Order.Define(fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+		return v.Await("end", v.State, s.paid), nil
+	}), fsm.Step("end", done), fsm.Step("refund", refund)).Unless("refund", Paid)
+}
