@@ -60,7 +60,7 @@ func ofTheCall(name string, v verb) verb {
 
 // callMutants are broken forms of how the claims of one call end.
 var callMutants = []mutant{
-	{"one child of a call joins", "called/call ends all|beat", "barrier", of("p.children_pending - d.n", text("count(*)::int AS n", "1 AS n"))},
+	{"one child of a call joins", "called/call ends all|beat", "barrier", of("p.children_pending - l.n", text("count(*)::int AS n", "1 AS n"))},
 	{"one place of a call comes free", "called/call decides for each|claim", "place kept",
 		of(fencedUpdate, text("  gate = NULL,\n  place = NULL,\n",
 			"  gate = CASE WHEN g.place > 1 THEN g.gate END,\n  place = CASE WHEN g.place > 1 THEN g.place END,\n"))},

@@ -24,14 +24,18 @@ const foundFile = "orders.txt"
 // them collide.
 const enough = 300
 
+func everyMutant() []mutant {
+	return slices.Concat(mutants, versionMutants, historyMutants, keptMutants, lookMutants, enteredMutants, wokenMutants, gateMutants, familyMutants, callMutants,
+		streamMutants, restartMutants, extendedMutants)
+}
+
 func TestEveryMutantIsFound(t *testing.T) {
 	tier.Needs(t, tier.CI) // it shows that the other tests of this package can fail
 	t.Parallel()
 	pgtest.PlainOnly(t, "mutants replace words of the texts for plain Postgres")
 	known, found := foundOrders(t), map[string]string{}
 	outer, r := t, newRig(t)
-	all := slices.Concat(mutants, versionMutants, historyMutants, keptMutants, lookMutants, enteredMutants, wokenMutants, gateMutants, familyMutants, callMutants,
-		streamMutants, restartMutants, extendedMutants)
+	all := everyMutant()
 	for i, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			if i%6 > 0 && os.Getenv(ordersVariable) == "" {
