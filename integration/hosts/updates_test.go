@@ -164,6 +164,27 @@ func TestOnUpdate(t *testing.T) {
 	})
 }
 
+// A field of JSON also counts where something is appended to it.
+func TestOnUpdateOfJSON(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		ctx := t.Context()
+		client := ent.NewClient(ent.Driver(driver))
+		client.Ticket.OnUpdate(s.eng, func(t *ent.Ticket) fsm.Message { return paid.With(int64(len(t.Tags))) })
+		all := s.tickets(client, 0, 1, 2, 3, 4)
+		many := func(n int) *ent.TicketUpdate { return client.Ticket.Update().Where(ticket.Number(n)) }
+		require.NoError(t, all[0].Update().SetTags([]string{"a", "b"}).Exec(ctx))
+		s.paysOut(all[0], 2)
+		require.NoError(t, all[1].Update().AppendTags([]string{"a"}).Exec(ctx))
+		s.paysOut(all[1], 1)
+		require.NoError(t, many(2).SetTags([]string{"a", "b", "c"}).Exec(ctx))
+		s.paysOut(all[2], 3)
+		require.NoError(t, many(3).AppendTags([]string{"a", "b"}).Exec(ctx))
+		s.paysOut(all[3], 2)
+		require.NoError(t, many(4).ClearTags().Exec(ctx))
+		s.paysOut(all[4], 0)
+	})
+}
+
 // Where the schema says so, an entity is updated only while its instance is live.
 func TestUpdateNeedsLive(t *testing.T) {
 	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {

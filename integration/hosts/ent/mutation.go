@@ -3090,6 +3090,8 @@ type TicketMutation struct {
 	addcents       *int64
 	seat           *string
 	gate           *string
+	tags           *[]string
+	appendtags     []string
 	clearedFields  map[string]struct{}
 	done           bool
 	oldValue       func(context.Context) (*Ticket, error)
@@ -3475,6 +3477,71 @@ func (m *TicketMutation) ResetGate() {
 	delete(m.clearedFields, ticket.FieldGate)
 }
 
+// SetTags sets the "tags" field.
+func (m *TicketMutation) SetTags(s []string) {
+	m.tags = &s
+	m.appendtags = nil
+}
+
+// Tags returns the value of the "tags" field in the mutation.
+func (m *TicketMutation) Tags() (r []string, exists bool) {
+	v := m.tags
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldTags returns the old "tags" field's value of the Ticket entity.
+// If the Ticket object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *TicketMutation) OldTags(ctx context.Context) (v []string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldTags is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldTags requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldTags: %w", err)
+	}
+	return oldValue.Tags, nil
+}
+
+// AppendTags adds s to the "tags" field.
+func (m *TicketMutation) AppendTags(s []string) {
+	m.appendtags = append(m.appendtags, s...)
+}
+
+// AppendedTags returns the list of values that were appended to the "tags" field in this mutation.
+func (m *TicketMutation) AppendedTags() ([]string, bool) {
+	if len(m.appendtags) == 0 {
+		return nil, false
+	}
+	return m.appendtags, true
+}
+
+// ClearTags clears the value of the "tags" field.
+func (m *TicketMutation) ClearTags() {
+	m.tags = nil
+	m.appendtags = nil
+	m.clearedFields[ticket.FieldTags] = struct{}{}
+}
+
+// TagsCleared returns if the "tags" field was cleared in this mutation.
+func (m *TicketMutation) TagsCleared() bool {
+	_, ok := m.clearedFields[ticket.FieldTags]
+	return ok
+}
+
+// ResetTags resets all changes to the "tags" field.
+func (m *TicketMutation) ResetTags() {
+	m.tags = nil
+	m.appendtags = nil
+	delete(m.clearedFields, ticket.FieldTags)
+}
+
 // Where appends a list predicates to the TicketMutation builder.
 func (m *TicketMutation) Where(ps ...predicate.Ticket) {
 	m.predicates = append(m.predicates, ps...)
@@ -3509,7 +3576,7 @@ func (m *TicketMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *TicketMutation) Fields() []string {
-	fields := make([]string, 0, 5)
+	fields := make([]string, 0, 6)
 	if m.instance_id != nil {
 		fields = append(fields, ticket.FieldInstanceID)
 	}
@@ -3524,6 +3591,9 @@ func (m *TicketMutation) Fields() []string {
 	}
 	if m.gate != nil {
 		fields = append(fields, ticket.FieldGate)
+	}
+	if m.tags != nil {
+		fields = append(fields, ticket.FieldTags)
 	}
 	return fields
 }
@@ -3543,6 +3613,8 @@ func (m *TicketMutation) Field(name string) (ent.Value, bool) {
 		return m.Seat()
 	case ticket.FieldGate:
 		return m.Gate()
+	case ticket.FieldTags:
+		return m.Tags()
 	}
 	return nil, false
 }
@@ -3562,6 +3634,8 @@ func (m *TicketMutation) OldField(ctx context.Context, name string) (ent.Value, 
 		return m.OldSeat(ctx)
 	case ticket.FieldGate:
 		return m.OldGate(ctx)
+	case ticket.FieldTags:
+		return m.OldTags(ctx)
 	}
 	return nil, fmt.Errorf("unknown Ticket field %s", name)
 }
@@ -3605,6 +3679,13 @@ func (m *TicketMutation) SetField(name string, value ent.Value) error {
 			return fmt.Errorf("unexpected type %T for field %s", value, name)
 		}
 		m.SetGate(v)
+		return nil
+	case ticket.FieldTags:
+		v, ok := value.([]string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetTags(v)
 		return nil
 	}
 	return fmt.Errorf("unknown Ticket field %s", name)
@@ -3684,6 +3765,9 @@ func (m *TicketMutation) ClearedFields() []string {
 	if m.FieldCleared(ticket.FieldGate) {
 		fields = append(fields, ticket.FieldGate)
 	}
+	if m.FieldCleared(ticket.FieldTags) {
+		fields = append(fields, ticket.FieldTags)
+	}
 	return fields
 }
 
@@ -3707,6 +3791,9 @@ func (m *TicketMutation) ClearField(name string) error {
 	case ticket.FieldGate:
 		m.ClearGate()
 		return nil
+	case ticket.FieldTags:
+		m.ClearTags()
+		return nil
 	}
 	return fmt.Errorf("unknown Ticket nullable field %s", name)
 }
@@ -3729,6 +3816,9 @@ func (m *TicketMutation) ResetField(name string) error {
 		return nil
 	case ticket.FieldGate:
 		m.ResetGate()
+		return nil
+	case ticket.FieldTags:
+		m.ResetTags()
 		return nil
 	}
 	return fmt.Errorf("unknown Ticket field %s", name)

@@ -309,7 +309,7 @@ func (_u *PassUpdateOne) sqlSaveAlone(ctx context.Context) (_node *Pass, err err
 // durablePassWatched are the fields whose update signals.
 var durablePassWatched = []string{pass.FieldCents}
 
-// OnUpdate has each update that sets, adds to or clears cents signal the Pass's instance,
+// OnUpdate has each update that sets, changes cents signal the Pass's instance,
 // in one transaction: by this client and by those that come from the same NewClient. The function
 // gets the Pass as updated. If it returns a zero Message, nothing is sent.
 // Without a live instance the update is refused, with an engine.ErrNoTarget.
@@ -320,11 +320,12 @@ func (c *PassClient) OnUpdate(eng *durable.Engine, message func(*Pass) durablefs
 
 // durableOnUpdate returns what OnUpdate has registered, nil for an update that signals nothing.
 func (m *PassMutation) durableOnUpdate(c config) (*durableUpdate[Pass], error) {
-	if !slices.ContainsFunc(durablePassWatched, func(name string) bool {
+	changed := slices.ContainsFunc(durablePassWatched, func(name string) bool {
 		_, set := m.Field(name)
 		_, added := m.AddedField(name)
 		return set || added || m.FieldCleared(name)
-	}) {
+	})
+	if !changed {
 		return nil, nil
 	}
 	on := c.driven.PassUpdated.Load()

@@ -4,6 +4,7 @@ package ent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -30,7 +31,9 @@ type Ticket struct {
 	// Seat holds the value of the "seat" field.
 	Seat string `json:"seat,omitempty"`
 	// Gate holds the value of the "gate" field.
-	Gate         string `json:"gate,omitempty"`
+	Gate string `json:"gate,omitempty"`
+	// Tags holds the value of the "tags" field.
+	Tags         []string `json:"tags,omitempty"`
 	selectValues sql.SelectValues
 	// Instance is the instance that drives it, if WithInstance loaded it and it is not gone.
 	Instance       *durableent.Instance `json:"instance,omitempty"`
@@ -42,6 +45,8 @@ func (*Ticket) scanValues(columns []string) ([]any, error) {
 	values := make([]any, len(columns))
 	for i := range columns {
 		switch columns[i] {
+		case ticket.FieldTags:
+			values[i] = new([]byte)
 		case ticket.FieldID, ticket.FieldInstanceID, ticket.FieldNumber, ticket.FieldCents:
 			values[i] = new(sql.NullInt64)
 		case ticket.FieldSeat, ticket.FieldGate:
@@ -98,6 +103,14 @@ func (_m *Ticket) assignValues(columns []string, values []any) error {
 			} else if value.Valid {
 				_m.Gate = value.String
 			}
+		case ticket.FieldTags:
+			if value, ok := values[i].(*[]byte); !ok {
+				return fmt.Errorf("unexpected type %T for field tags", values[i])
+			} else if value != nil && len(*value) > 0 {
+				if err := json.Unmarshal(*value, &_m.Tags); err != nil {
+					return fmt.Errorf("unmarshal field tags: %w", err)
+				}
+			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
 		}
@@ -150,6 +163,9 @@ func (_m *Ticket) String() string {
 	builder.WriteString(", ")
 	builder.WriteString("gate=")
 	builder.WriteString(_m.Gate)
+	builder.WriteString(", ")
+	builder.WriteString("tags=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Tags))
 	builder.WriteByte(')')
 	return builder.String()
 }

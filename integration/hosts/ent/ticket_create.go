@@ -86,6 +86,12 @@ func (_c *TicketCreate) SetNillableGate(v *string) *TicketCreate {
 	return _c
 }
 
+// SetTags sets the "tags" field.
+func (_c *TicketCreate) SetTags(v []string) *TicketCreate {
+	_c.mutation.SetTags(v)
+	return _c
+}
+
 // Mutation returns the TicketMutation object of the builder.
 func (_c *TicketCreate) Mutation() *TicketMutation {
 	return _c.mutation
@@ -181,6 +187,10 @@ func (_c *TicketCreate) createSpec() (*Ticket, *sqlgraph.CreateSpec) {
 	if value, ok := _c.mutation.Gate(); ok {
 		_spec.SetField(ticket.FieldGate, field.TypeString, value)
 		_node.Gate = value
+	}
+	if value, ok := _c.mutation.Tags(); ok {
+		_spec.SetField(ticket.FieldTags, field.TypeJSON, value)
+		_node.Tags = value
 	}
 	return _node, _spec
 }
@@ -327,6 +337,24 @@ func (u *TicketUpsert) UpdateGate() *TicketUpsert {
 // ClearGate clears the value of the "gate" field.
 func (u *TicketUpsert) ClearGate() *TicketUpsert {
 	u.SetNull(ticket.FieldGate)
+	return u
+}
+
+// SetTags sets the "tags" field.
+func (u *TicketUpsert) SetTags(v []string) *TicketUpsert {
+	u.Set(ticket.FieldTags, v)
+	return u
+}
+
+// UpdateTags sets the "tags" field to the value that was provided on create.
+func (u *TicketUpsert) UpdateTags() *TicketUpsert {
+	u.SetExcluded(ticket.FieldTags)
+	return u
+}
+
+// ClearTags clears the value of the "tags" field.
+func (u *TicketUpsert) ClearTags() *TicketUpsert {
+	u.SetNull(ticket.FieldTags)
 	return u
 }
 
@@ -479,6 +507,27 @@ func (u *TicketUpsertOne) UpdateGate() *TicketUpsertOne {
 func (u *TicketUpsertOne) ClearGate() *TicketUpsertOne {
 	return u.Update(func(s *TicketUpsert) {
 		s.ClearGate()
+	})
+}
+
+// SetTags sets the "tags" field.
+func (u *TicketUpsertOne) SetTags(v []string) *TicketUpsertOne {
+	return u.Update(func(s *TicketUpsert) {
+		s.SetTags(v)
+	})
+}
+
+// UpdateTags sets the "tags" field to the value that was provided on create.
+func (u *TicketUpsertOne) UpdateTags() *TicketUpsertOne {
+	return u.Update(func(s *TicketUpsert) {
+		s.UpdateTags()
+	})
+}
+
+// ClearTags clears the value of the "tags" field.
+func (u *TicketUpsertOne) ClearTags() *TicketUpsertOne {
+	return u.Update(func(s *TicketUpsert) {
+		s.ClearTags()
 	})
 }
 
@@ -1024,6 +1073,27 @@ func (u *TicketUpsertBulk) UpdateGate() *TicketUpsertBulk {
 func (u *TicketUpsertBulk) ClearGate() *TicketUpsertBulk {
 	return u.Update(func(s *TicketUpsert) {
 		s.ClearGate()
+	})
+}
+
+// SetTags sets the "tags" field.
+func (u *TicketUpsertBulk) SetTags(v []string) *TicketUpsertBulk {
+	return u.Update(func(s *TicketUpsert) {
+		s.SetTags(v)
+	})
+}
+
+// UpdateTags sets the "tags" field to the value that was provided on create.
+func (u *TicketUpsertBulk) UpdateTags() *TicketUpsertBulk {
+	return u.Update(func(s *TicketUpsert) {
+		s.UpdateTags()
+	})
+}
+
+// ClearTags clears the value of the "tags" field.
+func (u *TicketUpsertBulk) ClearTags() *TicketUpsertBulk {
+	return u.Update(func(s *TicketUpsert) {
+		s.ClearTags()
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
+	"entgo.io/ent/dialect/sql/sqljson"
 	"entgo.io/ent/schema/field"
 	durable "github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
@@ -140,6 +141,24 @@ func (_u *TicketUpdate) ClearGate() *TicketUpdate {
 	return _u
 }
 
+// SetTags sets the "tags" field.
+func (_u *TicketUpdate) SetTags(v []string) *TicketUpdate {
+	_u.mutation.SetTags(v)
+	return _u
+}
+
+// AppendTags appends value to the "tags" field.
+func (_u *TicketUpdate) AppendTags(v []string) *TicketUpdate {
+	_u.mutation.AppendTags(v)
+	return _u
+}
+
+// ClearTags clears the value of the "tags" field.
+func (_u *TicketUpdate) ClearTags() *TicketUpdate {
+	_u.mutation.ClearTags()
+	return _u
+}
+
 // Mutation returns the TicketMutation object of the builder.
 func (_u *TicketUpdate) Mutation() *TicketMutation {
 	return _u.mutation
@@ -214,6 +233,17 @@ func (_u *TicketUpdate) sqlSaveAlone(ctx context.Context) (_node int, err error)
 	}
 	if _u.mutation.GateCleared() {
 		_spec.ClearField(ticket.FieldGate, field.TypeString)
+	}
+	if value, ok := _u.mutation.Tags(); ok {
+		_spec.SetField(ticket.FieldTags, field.TypeJSON, value)
+	}
+	if value, ok := _u.mutation.AppendedTags(); ok {
+		_spec.AddModifier(func(u *sql.UpdateBuilder) {
+			sqljson.Append(u, ticket.FieldTags, value)
+		})
+	}
+	if _u.mutation.TagsCleared() {
+		_spec.ClearField(ticket.FieldTags, field.TypeJSON)
 	}
 	if _node, err = sqlgraph.UpdateNodes(ctx, _u.driver, _spec); err != nil {
 		if _, ok := err.(*sqlgraph.NotFoundError); ok {
@@ -344,6 +374,24 @@ func (_u *TicketUpdateOne) ClearGate() *TicketUpdateOne {
 	return _u
 }
 
+// SetTags sets the "tags" field.
+func (_u *TicketUpdateOne) SetTags(v []string) *TicketUpdateOne {
+	_u.mutation.SetTags(v)
+	return _u
+}
+
+// AppendTags appends value to the "tags" field.
+func (_u *TicketUpdateOne) AppendTags(v []string) *TicketUpdateOne {
+	_u.mutation.AppendTags(v)
+	return _u
+}
+
+// ClearTags clears the value of the "tags" field.
+func (_u *TicketUpdateOne) ClearTags() *TicketUpdateOne {
+	_u.mutation.ClearTags()
+	return _u
+}
+
 // Mutation returns the TicketMutation object of the builder.
 func (_u *TicketUpdateOne) Mutation() *TicketMutation {
 	return _u.mutation
@@ -449,6 +497,17 @@ func (_u *TicketUpdateOne) sqlSaveAlone(ctx context.Context) (_node *Ticket, err
 	if _u.mutation.GateCleared() {
 		_spec.ClearField(ticket.FieldGate, field.TypeString)
 	}
+	if value, ok := _u.mutation.Tags(); ok {
+		_spec.SetField(ticket.FieldTags, field.TypeJSON, value)
+	}
+	if value, ok := _u.mutation.AppendedTags(); ok {
+		_spec.AddModifier(func(u *sql.UpdateBuilder) {
+			sqljson.Append(u, ticket.FieldTags, value)
+		})
+	}
+	if _u.mutation.TagsCleared() {
+		_spec.ClearField(ticket.FieldTags, field.TypeJSON)
+	}
 	_node = &Ticket{config: _u.config}
 	_spec.Assign = _node.assignValues
 	_spec.ScanValues = _node.scanValues
@@ -465,9 +524,9 @@ func (_u *TicketUpdateOne) sqlSaveAlone(ctx context.Context) (_node *Ticket, err
 }
 
 // durableTicketWatched are the fields whose update signals.
-var durableTicketWatched = []string{ticket.FieldCents, ticket.FieldSeat}
+var durableTicketWatched = []string{ticket.FieldCents, ticket.FieldSeat, ticket.FieldTags}
 
-// OnUpdate has each update that sets, adds to or clears cents, seat signal the Ticket's instance,
+// OnUpdate has each update that sets, changes cents, seat, tags signal the Ticket's instance,
 // in one transaction: by this client and by those that come from the same NewClient. The function
 // gets the Ticket as updated. If it returns a zero Message, nothing is sent.
 // Without a live instance the Ticket is updated alone.
@@ -478,11 +537,15 @@ func (c *TicketClient) OnUpdate(eng *durable.Engine, message func(*Ticket) durab
 
 // durableOnUpdate returns what OnUpdate has registered, nil for an update that signals nothing.
 func (m *TicketMutation) durableOnUpdate(c config) (*durableUpdate[Ticket], error) {
-	if !slices.ContainsFunc(durableTicketWatched, func(name string) bool {
+	changed := slices.ContainsFunc(durableTicketWatched, func(name string) bool {
 		_, set := m.Field(name)
 		_, added := m.AddedField(name)
 		return set || added || m.FieldCleared(name)
-	}) {
+	})
+	if _, ok := m.AppendedTags(); ok {
+		changed = true
+	}
+	if !changed {
 		return nil, nil
 	}
 	on := c.driven.TicketUpdated.Load()

@@ -42,12 +42,12 @@ func (Parcel) Edges() []ent.Edge {
 	return []ent.Edge{edge.To("holds", Parcel.Type).From("holder").Unique()}
 }
 
-// Ticket signals its instance when its price or seat changes. Its gate has no part in that.
+// Ticket signals its instance when its price, seat or tags change. Its gate has no part in that.
 type Ticket struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
 func (Ticket) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenBy("checkout").OnUpdate("cents", "seat")}
+	return []ent.Mixin{entity.DrivenBy("checkout").OnUpdate("cents", "seat", "tags")}
 }
 
 // Fields returns the fields of a ticket.
@@ -57,6 +57,7 @@ func (Ticket) Fields() []ent.Field {
 		field.Int64("cents").Default(0),
 		field.String("seat").Optional(),
 		field.String("gate").Optional(),
+		field.Strings("tags").Optional(),
 	}
 }
 

@@ -113,6 +113,7 @@ var (
 		{Name: "cents", Type: field.TypeInt64, Default: 0},
 		{Name: "seat", Type: field.TypeString, Nullable: true},
 		{Name: "gate", Type: field.TypeString, Nullable: true},
+		{Name: "tags", Type: field.TypeJSON, Nullable: true},
 	}
 	// TicketsTable holds the schema information for the "tickets" table.
 	TicketsTable = &schema.Table{

@@ -21,6 +21,8 @@ const (
 	FieldSeat = "seat"
 	// FieldGate holds the string denoting the gate field in the database.
 	FieldGate = "gate"
+	// FieldTags holds the string denoting the tags field in the database.
+	FieldTags = "tags"
 	// Table holds the table name of the ticket in the database.
 	Table = "tickets"
 )
@@ -33,6 +35,7 @@ var Columns = []string{
 	FieldCents,
 	FieldSeat,
 	FieldGate,
+	FieldTags,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
