@@ -238,10 +238,10 @@ func durableInsert(ctx context.Context, verbs *durable.Tx, specs []durablefsm.Sp
 	return ids, nil
 }
 
-// durableConflict is an upsert that does not change a column; named tells that it was to.
-func durableConflict(options []durablesql.ConflictOption, column string, named *bool) []durablesql.ConflictOption {
+// durableConflict is an upsert that does not change which instance it has; named tells that it was to.
+func durableConflict(options []durablesql.ConflictOption, named *bool) []durablesql.ConflictOption {
 	return append(slices.Clip(options), durablesql.ResolveWith(func(u *durablesql.UpdateSet) {
-		*named = *named || slices.Contains(u.UpdateColumns(), column)
+		*named = *named || slices.Contains(u.UpdateColumns(), "instance_id")
 	}))
 }
 

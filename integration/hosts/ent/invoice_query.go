@@ -541,9 +541,7 @@ func (_q *InvoiceQuery) WithInstance(eng *durable.Engine, options ...func(*durab
 			case op.Op != ent.OpQueryAll && op.Op != ent.OpQueryFirst && op.Op != ent.OpQueryOnly:
 				return next.Query(ctx, q) // of ids, counts or columns
 			}
-			if selected := query.ctx.Fields; len(selected) > 0 {
-				query.ctx.AppendFieldOnce(invoice.FieldInstanceID)
-			}
+			query.selectInstanceID()
 			found, err := next.Query(ctx, q)
 			nodes, ok := found.([]*Invoice)
 			if err != nil || !ok {
@@ -553,6 +551,13 @@ func (_q *InvoiceQuery) WithInstance(eng *durable.Engine, options ...func(*durab
 		})
 	}))
 	return _q
+}
+
+// selectInstanceID has a query that selects fields also select the id of the instance.
+func (_q *InvoiceQuery) selectInstanceID() {
+	if len(_q.ctx.Fields) > 0 {
+		_q.ctx.AppendFieldOnce(invoice.FieldInstanceID)
+	}
 }
 
 func (_q *InvoiceQuery) loadInstances(ctx context.Context, eng *durable.Engine, nodes []*Invoice, options []func(*durableent.InstanceQuery)) error {

@@ -87,7 +87,7 @@ func (_d *OrderDeleteOne) ExecWith(ctx context.Context, eng *durable.Engine) err
 	case err != nil:
 		return err
 	case n == 0:
-		return &NotFoundError{order.Label}
+		return &NotFoundError{"order"}
 	default:
 		return nil
 	}
@@ -100,31 +100,31 @@ func (_d *OrderDelete) settleInstances(ctx context.Context) error {
 	if _d.mutation.gendurable == nil {
 		return &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: a machine drives Order: delete by ExecWith, which deals with the instance")}
 	}
-	query := NewOrderClient(_d.config).Query()
-	query.inters = nil // they apply to what users see, not to what they delete
-	query.Where(_d.mutation.predicates...).Where(func(s *sql.Selector) { s.ForUpdate() }).
+	ownQuery := NewOrderClient(_d.config).Query()
+	ownQuery.inters = nil // they apply to what users see, not to what they delete
+	ownQuery.Where(_d.mutation.predicates...).Where(func(s *sql.Selector) { s.ForUpdate() }).
 		Order(order.ByID()).Limit(durable.MaxDelete+1).
 		Select(order.FieldID, order.FieldInstanceID)
-	found, err := query.sqlAll(ctx)
+	foundNodes, err := ownQuery.sqlAll(ctx)
 	if err != nil {
 		return err
 	}
-	if len(found) > durable.MaxDelete {
+	if len(foundNodes) > durable.MaxDelete {
 		return &ValidationError{Name: order.FieldInstanceID, err: fmt.Errorf("ent: over %d entities to delete in one transaction", durable.MaxDelete)}
 	}
-	ids := make([]int64, len(found))
-	var instances []durablefsm.ID
-	for i, node := range found {
-		ids[i] = node.ID
-		if node.InstanceID != nil {
-			instances = append(instances, *node.InstanceID)
+	allIDs := make([]int64, len(foundNodes))
+	var someInstances []durablefsm.ID
+	for i, aNode := range foundNodes {
+		allIDs[i] = aNode.ID
+		if aNode.InstanceID != nil {
+			someInstances = append(someInstances, *aNode.InstanceID)
 		}
 	}
-	_d.mutation.Where(order.IDIn(ids...))
-	if len(instances) == 0 {
+	_d.mutation.Where(order.IDIn(allIDs...))
+	if len(someInstances) == 0 {
 		return nil
 	}
-	_, err = _d.mutation.gendurable.Cancel(ctx, instances, durable.Descendants(), durable.Reason("its Order was deleted"))
+	_, err = _d.mutation.gendurable.Cancel(ctx, someInstances, durable.Descendants(), durable.Reason("its Order was deleted"))
 	return err
 }
 

@@ -453,9 +453,7 @@ func (_q *OrderQuery) WithInstance(eng *durable.Engine, options ...func(*durable
 			case op.Op != ent.OpQueryAll && op.Op != ent.OpQueryFirst && op.Op != ent.OpQueryOnly:
 				return next.Query(ctx, q) // of ids, counts or columns
 			}
-			if selected := query.ctx.Fields; len(selected) > 0 {
-				query.ctx.AppendFieldOnce(order.FieldInstanceID)
-			}
+			query.selectInstanceID()
 			found, err := next.Query(ctx, q)
 			nodes, ok := found.([]*Order)
 			if err != nil || !ok {
@@ -465,6 +463,13 @@ func (_q *OrderQuery) WithInstance(eng *durable.Engine, options ...func(*durable
 		})
 	}))
 	return _q
+}
+
+// selectInstanceID has a query that selects fields also select the id of the instance.
+func (_q *OrderQuery) selectInstanceID() {
+	if len(_q.ctx.Fields) > 0 {
+		_q.ctx.AppendFieldOnce(order.FieldInstanceID)
+	}
 }
 
 func (_q *OrderQuery) loadInstances(ctx context.Context, eng *durable.Engine, nodes []*Order, options []func(*durableent.InstanceQuery)) error {

@@ -518,7 +518,7 @@ func (_c *ParcelCreate) saveWith(ctx context.Context, eng *durable.Engine, spec 
 		defer func() { _c.withInstance = false }()
 		named, conflict := false, _c.conflict
 		if len(conflict) > 0 {
-			_c.conflict = durableConflict(conflict, parcel.FieldInstanceID, &named)
+			_c.conflict = durableConflict(conflict, &named)
 			defer func() { _c.conflict = conflict }()
 		}
 		node, err := _c.saveAlone(ctx)
@@ -567,7 +567,7 @@ func (_c *ParcelCreateBulk) saveWith(ctx context.Context, eng *durable.Engine, s
 		}
 		named, conflict := false, _c.conflict
 		if len(conflict) > 0 {
-			_c.conflict = durableConflict(conflict, parcel.FieldInstanceID, &named)
+			_c.conflict = durableConflict(conflict, &named)
 			defer func() { _c.conflict = conflict }()
 		}
 		if nodes, err = _c.saveAlone(ctx); err != nil {
@@ -590,51 +590,51 @@ func (_c *ParcelCreateBulk) saveWith(ctx context.Context, eng *durable.Engine, s
 
 // insertInstances inserts the instances of entities that were just saved, in one call, and lets
 // these point at them.
-func (c *ParcelClient) insertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Parcel, given bool, spec func(*Parcel) durablefsm.Spec) error {
-	if spec == nil {
+func (c *ParcelClient) insertInstances(ctx context.Context, txVerbs *durable.Tx, someNodes []*Parcel, mayHave bool, specOf func(*Parcel) durablefsm.Spec) error {
+	if specOf == nil {
 		return errors.New("ent: the function that returns the spec is nil")
 	}
-	if given {
-		nodes = slices.DeleteFunc(slices.Clone(nodes), func(node *Parcel) bool { return node.InstanceID != nil })
+	if mayHave {
+		someNodes = slices.DeleteFunc(slices.Clone(someNodes), func(aNode *Parcel) bool { return aNode.InstanceID != nil })
 	}
-	if len(nodes) == 0 {
+	if len(someNodes) == 0 {
 		return nil
 	}
-	specs := make([]durablefsm.Spec, len(nodes))
-	for i, node := range nodes {
-		if node.InstanceID != nil {
+	allSpecs := make([]durablefsm.Spec, len(someNodes))
+	for i, aNode := range someNodes {
+		if aNode.InstanceID != nil {
 			return &ValidationError{Name: parcel.FieldInstanceID, err: errors.New("ent: Parcel has an instance already")}
 		}
-		specs[i] = spec(node)
-		if got := specs[i].Options().Machine; got != "checkout" {
-			return &ValidationError{Name: parcel.FieldInstanceID, err: fmt.Errorf("ent: Parcel is driven by machine %q, not by %q", "checkout", got)}
+		allSpecs[i] = specOf(aNode)
+		if gotMachine := allSpecs[i].Options().Machine; gotMachine != "checkout" {
+			return &ValidationError{Name: parcel.FieldInstanceID, err: fmt.Errorf("ent: Parcel is driven by machine %q, not by %q", "checkout", gotMachine)}
 		}
 	}
-	ids, err := durableInsert(ctx, verbs, specs)
+	allIDs, err := durableInsert(ctx, txVerbs, allSpecs)
 	if err != nil {
 		return err
 	}
 	// The update is part of the creation: no hook and no default applies to it. It misses an entity if
 	// a hook has returned one that was there already, or has deleted it. A statement changes 1,000
 	// entities, since each of them is compared with each id.
-	for from := 0; from < len(nodes); from += 1000 {
-		some := nodes[from:min(from+1000, len(nodes))]
+	for fromNode := 0; fromNode < len(someNodes); fromNode += 1000 {
+		partNodes := someNodes[fromNode:min(fromNode+1000, len(someNodes))]
 		_spec := sqlgraph.NewUpdateSpec(parcel.Table, parcel.Columns, sqlgraph.NewFieldSpec(parcel.FieldID, field.TypeInt))
 		_spec.Predicate = func(s *sql.Selector) {
-			all := make([]int, len(some))
-			for i, node := range some {
-				all[i] = node.ID
+			partIDs := make([]int, len(partNodes))
+			for i, aNode := range partNodes {
+				partIDs[i] = aNode.ID
 			}
-			parcel.IDIn(all...)(s)
+			parcel.IDIn(partIDs...)(s)
 			parcel.InstanceIDIsNil()(s)
 		}
 		_spec.AddModifier(func(u *sql.UpdateBuilder) {
 			u.Set(parcel.FieldInstanceID, sql.ExprFunc(func(b *sql.Builder) {
 				b.WriteString("CASE")
-				for i, node := range some {
+				for i, aNode := range partNodes {
 					s := sql.Dialect(c.driver.Dialect()).Select().From(sql.Table(parcel.Table))
-					parcel.ID(node.ID)(s)
-					b.WriteString(" WHEN ").Join(s.P()).WriteString(" THEN ").Arg(int64(ids[from+i])).WriteString("::bigint")
+					parcel.ID(aNode.ID)(s)
+					b.WriteString(" WHEN ").Join(s.P()).WriteString(" THEN ").Arg(int64(allIDs[fromNode+i])).WriteString("::bigint")
 				}
 				b.WriteString(" END")
 			}))
@@ -646,51 +646,51 @@ func (c *ParcelClient) insertInstances(ctx context.Context, verbs *durable.Tx, n
 		if err != nil {
 			return err
 		}
-		if n != len(some) {
+		if n != len(partNodes) {
 			return &ValidationError{Name: parcel.FieldInstanceID, err: errors.New("ent: Parcel has an instance already, or a hook has deleted it")}
 		}
 	}
-	for i, node := range nodes {
-		node.InstanceID = &ids[i]
+	for i, aNode := range someNodes {
+		aNode.InstanceID = &allIDs[i]
 	}
 	return nil
 }
 
 // upsertInstances reads and locks the entities of an upsert, and inserts the instances of those that
 // have none.
-func (c *ParcelClient) upsertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Parcel, named bool, spec func(*Parcel) durablefsm.Spec) ([]*Parcel, error) {
-	ids := make([]int, len(nodes))
-	for i, node := range nodes {
-		ids[i] = node.ID
-		named = named || node.InstanceID != nil
+func (c *ParcelClient) upsertInstances(ctx context.Context, txVerbs *durable.Tx, someNodes []*Parcel, isNamed bool, specOf func(*Parcel) durablefsm.Spec) ([]*Parcel, error) {
+	allIDs := make([]int, len(someNodes))
+	for i, aNode := range someNodes {
+		allIDs[i] = aNode.ID
+		isNamed = isNamed || aNode.InstanceID != nil
 	}
-	if named {
+	if isNamed {
 		return nil, &ValidationError{Name: parcel.FieldInstanceID, err: errors.New("ent: an upsert that inserts instances does not set parcel.FieldInstanceID")}
 	}
-	query := c.Query()
-	query.inters = nil // they apply to what users see, not to what they create
-	query.Where(parcel.IDIn(ids...)).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(parcel.ByID())
-	found, err := query.sqlAll(ctx)
+	ownQuery := c.Query()
+	ownQuery.inters = nil // they apply to what users see, not to what they create
+	ownQuery.Where(parcel.IDIn(allIDs...)).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(parcel.ByID())
+	foundNodes, err := ownQuery.sqlAll(ctx)
 	if err != nil {
 		return nil, err
 	}
-	of := make(map[int]*Parcel, len(found))
-	var without []*Parcel
-	for _, node := range found {
-		of[node.ID] = node
-		if node.InstanceID == nil {
-			without = append(without, node)
+	nodeOf := make(map[int]*Parcel, len(foundNodes))
+	var withoutInstance []*Parcel
+	for _, aNode := range foundNodes {
+		nodeOf[aNode.ID] = aNode
+		if aNode.InstanceID == nil {
+			withoutInstance = append(withoutInstance, aNode)
 		}
 	}
-	out := make([]*Parcel, len(nodes))
-	for i, node := range nodes {
-		there, ok := of[node.ID]
+	outNodes := make([]*Parcel, len(someNodes))
+	for i, aNode := range someNodes {
+		thereNode, ok := nodeOf[aNode.ID]
 		if !ok {
 			return nil, &ValidationError{Name: parcel.FieldInstanceID, err: errors.New("ent: the upsert did not tell the id of a Parcel that was there already: upsert it by its id, or alone, and not with DoNothing")}
 		}
-		out[i] = there
+		outNodes[i] = thereNode
 	}
-	return out, c.insertInstances(ctx, verbs, without, false, spec)
+	return outNodes, c.insertInstances(ctx, txVerbs, withoutInstance, false, specOf)
 }
 
 // SaveWith executes the upsert; see ParcelCreate.SaveWith. It returns the Parcel as it is now.

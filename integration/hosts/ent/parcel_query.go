@@ -614,9 +614,7 @@ func (_q *ParcelQuery) WithInstance(eng *durable.Engine, options ...func(*durabl
 			case op.Op != ent.OpQueryAll && op.Op != ent.OpQueryFirst && op.Op != ent.OpQueryOnly:
 				return next.Query(ctx, q) // of ids, counts or columns
 			}
-			if selected := query.ctx.Fields; len(selected) > 0 {
-				query.ctx.AppendFieldOnce(parcel.FieldInstanceID)
-			}
+			query.selectInstanceID()
 			found, err := next.Query(ctx, q)
 			nodes, ok := found.([]*Parcel)
 			if err != nil || !ok {
@@ -626,6 +624,13 @@ func (_q *ParcelQuery) WithInstance(eng *durable.Engine, options ...func(*durabl
 		})
 	}))
 	return _q
+}
+
+// selectInstanceID has a query that selects fields also select the id of the instance.
+func (_q *ParcelQuery) selectInstanceID() {
+	if len(_q.ctx.Fields) > 0 {
+		_q.ctx.AppendFieldOnce(parcel.FieldInstanceID)
+	}
 }
 
 func (_q *ParcelQuery) loadInstances(ctx context.Context, eng *durable.Engine, nodes []*Parcel, options []func(*durableent.InstanceQuery)) error {

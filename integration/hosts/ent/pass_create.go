@@ -386,8 +386,8 @@ func (_c *PassCreateBulk) Save(ctx context.Context) ([]*Pass, error) {
 }
 
 // durablePassConflict refuses an upsert that would change a field whose update signals.
-func durablePassConflict(conflict []sql.ConflictOption) error {
-	if len(conflict) > 0 && durableConflictChanges(conflict, pass.Table, pass.Columns, durablePassWatched) {
+func durablePassConflict(onConflict []sql.ConflictOption) error {
+	if len(onConflict) > 0 && durableConflictChanges(onConflict, pass.Table, pass.Columns, durablePassWatched) {
 		return &ValidationError{Name: durablePassWatched[0], err: errors.New("ent: an upsert may not change a field of OnUpdate, since ent does not tell which rows it has changed: use DoNothing, or Ignore, and then update")}
 	}
 	return nil
@@ -429,7 +429,7 @@ func (_c *PassCreate) saveWith(ctx context.Context, eng *durable.Engine, spec fu
 		defer func() { _c.withInstance = false }()
 		named, conflict := false, _c.conflict
 		if len(conflict) > 0 {
-			_c.conflict = durableConflict(conflict, pass.FieldInstanceID, &named)
+			_c.conflict = durableConflict(conflict, &named)
 			defer func() { _c.conflict = conflict }()
 		}
 		node, err := _c.saveAlone(ctx)
@@ -481,7 +481,7 @@ func (_c *PassCreateBulk) saveWith(ctx context.Context, eng *durable.Engine, spe
 		}
 		named, conflict := false, _c.conflict
 		if len(conflict) > 0 {
-			_c.conflict = durableConflict(conflict, pass.FieldInstanceID, &named)
+			_c.conflict = durableConflict(conflict, &named)
 			defer func() { _c.conflict = conflict }()
 		}
 		if nodes, err = _c.saveAlone(ctx); err != nil {
@@ -504,51 +504,51 @@ func (_c *PassCreateBulk) saveWith(ctx context.Context, eng *durable.Engine, spe
 
 // insertInstances inserts the instances of entities that were just saved, in one call, and lets
 // these point at them.
-func (c *PassClient) insertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Pass, given bool, spec func(*Pass) durablefsm.Spec) error {
-	if spec == nil {
+func (c *PassClient) insertInstances(ctx context.Context, txVerbs *durable.Tx, someNodes []*Pass, mayHave bool, specOf func(*Pass) durablefsm.Spec) error {
+	if specOf == nil {
 		return errors.New("ent: the function that returns the spec is nil")
 	}
-	if given {
-		nodes = slices.DeleteFunc(slices.Clone(nodes), func(node *Pass) bool { return node.InstanceID != nil })
+	if mayHave {
+		someNodes = slices.DeleteFunc(slices.Clone(someNodes), func(aNode *Pass) bool { return aNode.InstanceID != nil })
 	}
-	if len(nodes) == 0 {
+	if len(someNodes) == 0 {
 		return nil
 	}
-	specs := make([]durablefsm.Spec, len(nodes))
-	for i, node := range nodes {
-		if node.InstanceID != nil {
+	allSpecs := make([]durablefsm.Spec, len(someNodes))
+	for i, aNode := range someNodes {
+		if aNode.InstanceID != nil {
 			return &ValidationError{Name: pass.FieldInstanceID, err: errors.New("ent: Pass has an instance already")}
 		}
-		specs[i] = spec(node)
-		if got := specs[i].Options().Machine; got != "checkout" {
-			return &ValidationError{Name: pass.FieldInstanceID, err: fmt.Errorf("ent: Pass is driven by machine %q, not by %q", "checkout", got)}
+		allSpecs[i] = specOf(aNode)
+		if gotMachine := allSpecs[i].Options().Machine; gotMachine != "checkout" {
+			return &ValidationError{Name: pass.FieldInstanceID, err: fmt.Errorf("ent: Pass is driven by machine %q, not by %q", "checkout", gotMachine)}
 		}
 	}
-	ids, err := durableInsert(ctx, verbs, specs)
+	allIDs, err := durableInsert(ctx, txVerbs, allSpecs)
 	if err != nil {
 		return err
 	}
 	// The update is part of the creation: no hook and no default applies to it. It misses an entity if
 	// a hook has returned one that was there already, or has deleted it. A statement changes 1,000
 	// entities, since each of them is compared with each id.
-	for from := 0; from < len(nodes); from += 1000 {
-		some := nodes[from:min(from+1000, len(nodes))]
+	for fromNode := 0; fromNode < len(someNodes); fromNode += 1000 {
+		partNodes := someNodes[fromNode:min(fromNode+1000, len(someNodes))]
 		_spec := sqlgraph.NewUpdateSpec(pass.Table, pass.Columns, sqlgraph.NewFieldSpec(pass.FieldID, field.TypeInt))
 		_spec.Predicate = func(s *sql.Selector) {
-			all := make([]int, len(some))
-			for i, node := range some {
-				all[i] = node.ID
+			partIDs := make([]int, len(partNodes))
+			for i, aNode := range partNodes {
+				partIDs[i] = aNode.ID
 			}
-			pass.IDIn(all...)(s)
+			pass.IDIn(partIDs...)(s)
 			pass.InstanceIDIsNil()(s)
 		}
 		_spec.AddModifier(func(u *sql.UpdateBuilder) {
 			u.Set(pass.FieldInstanceID, sql.ExprFunc(func(b *sql.Builder) {
 				b.WriteString("CASE")
-				for i, node := range some {
+				for i, aNode := range partNodes {
 					s := sql.Dialect(c.driver.Dialect()).Select().From(sql.Table(pass.Table))
-					pass.ID(node.ID)(s)
-					b.WriteString(" WHEN ").Join(s.P()).WriteString(" THEN ").Arg(int64(ids[from+i])).WriteString("::bigint")
+					pass.ID(aNode.ID)(s)
+					b.WriteString(" WHEN ").Join(s.P()).WriteString(" THEN ").Arg(int64(allIDs[fromNode+i])).WriteString("::bigint")
 				}
 				b.WriteString(" END")
 			}))
@@ -560,51 +560,51 @@ func (c *PassClient) insertInstances(ctx context.Context, verbs *durable.Tx, nod
 		if err != nil {
 			return err
 		}
-		if n != len(some) {
+		if n != len(partNodes) {
 			return &ValidationError{Name: pass.FieldInstanceID, err: errors.New("ent: Pass has an instance already, or a hook has deleted it")}
 		}
 	}
-	for i, node := range nodes {
-		node.InstanceID = &ids[i]
+	for i, aNode := range someNodes {
+		aNode.InstanceID = &allIDs[i]
 	}
 	return nil
 }
 
 // upsertInstances reads and locks the entities of an upsert, and inserts the instances of those that
 // have none.
-func (c *PassClient) upsertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Pass, named bool, spec func(*Pass) durablefsm.Spec) ([]*Pass, error) {
-	ids := make([]int, len(nodes))
-	for i, node := range nodes {
-		ids[i] = node.ID
-		named = named || node.InstanceID != nil
+func (c *PassClient) upsertInstances(ctx context.Context, txVerbs *durable.Tx, someNodes []*Pass, isNamed bool, specOf func(*Pass) durablefsm.Spec) ([]*Pass, error) {
+	allIDs := make([]int, len(someNodes))
+	for i, aNode := range someNodes {
+		allIDs[i] = aNode.ID
+		isNamed = isNamed || aNode.InstanceID != nil
 	}
-	if named {
+	if isNamed {
 		return nil, &ValidationError{Name: pass.FieldInstanceID, err: errors.New("ent: an upsert that inserts instances does not set pass.FieldInstanceID")}
 	}
-	query := c.Query()
-	query.inters = nil // they apply to what users see, not to what they create
-	query.Where(pass.IDIn(ids...)).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(pass.ByID())
-	found, err := query.sqlAll(ctx)
+	ownQuery := c.Query()
+	ownQuery.inters = nil // they apply to what users see, not to what they create
+	ownQuery.Where(pass.IDIn(allIDs...)).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(pass.ByID())
+	foundNodes, err := ownQuery.sqlAll(ctx)
 	if err != nil {
 		return nil, err
 	}
-	of := make(map[int]*Pass, len(found))
-	var without []*Pass
-	for _, node := range found {
-		of[node.ID] = node
-		if node.InstanceID == nil {
-			without = append(without, node)
+	nodeOf := make(map[int]*Pass, len(foundNodes))
+	var withoutInstance []*Pass
+	for _, aNode := range foundNodes {
+		nodeOf[aNode.ID] = aNode
+		if aNode.InstanceID == nil {
+			withoutInstance = append(withoutInstance, aNode)
 		}
 	}
-	out := make([]*Pass, len(nodes))
-	for i, node := range nodes {
-		there, ok := of[node.ID]
+	outNodes := make([]*Pass, len(someNodes))
+	for i, aNode := range someNodes {
+		thereNode, ok := nodeOf[aNode.ID]
 		if !ok {
 			return nil, &ValidationError{Name: pass.FieldInstanceID, err: errors.New("ent: the upsert did not tell the id of a Pass that was there already: upsert it by its id, or alone, and not with DoNothing")}
 		}
-		out[i] = there
+		outNodes[i] = thereNode
 	}
-	return out, c.insertInstances(ctx, verbs, without, false, spec)
+	return outNodes, c.insertInstances(ctx, txVerbs, withoutInstance, false, specOf)
 }
 
 // SaveWith executes the upsert; see PassCreate.SaveWith. It returns the Pass as it is now.

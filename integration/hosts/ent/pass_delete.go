@@ -87,7 +87,7 @@ func (_d *PassDeleteOne) ExecWith(ctx context.Context, eng *durable.Engine) erro
 	case err != nil:
 		return err
 	case n == 0:
-		return &NotFoundError{pass.Label}
+		return &NotFoundError{"pass"}
 	default:
 		return nil
 	}
@@ -100,31 +100,31 @@ func (_d *PassDelete) settleInstances(ctx context.Context) error {
 	if _d.mutation.gendurable == nil {
 		return &ValidationError{Name: pass.FieldInstanceID, err: errors.New("ent: a machine drives Pass: delete by ExecWith, which deals with the instance")}
 	}
-	query := NewPassClient(_d.config).Query()
-	query.inters = nil // they apply to what users see, not to what they delete
-	query.Where(_d.mutation.predicates...).Where(func(s *sql.Selector) { s.ForUpdate() }).
+	ownQuery := NewPassClient(_d.config).Query()
+	ownQuery.inters = nil // they apply to what users see, not to what they delete
+	ownQuery.Where(_d.mutation.predicates...).Where(func(s *sql.Selector) { s.ForUpdate() }).
 		Order(pass.ByID()).Limit(durable.MaxDelete+1).
 		Select(pass.FieldID, pass.FieldInstanceID)
-	found, err := query.sqlAll(ctx)
+	foundNodes, err := ownQuery.sqlAll(ctx)
 	if err != nil {
 		return err
 	}
-	if len(found) > durable.MaxDelete {
+	if len(foundNodes) > durable.MaxDelete {
 		return &ValidationError{Name: pass.FieldInstanceID, err: fmt.Errorf("ent: over %d entities to delete in one transaction", durable.MaxDelete)}
 	}
-	ids := make([]int, len(found))
-	var instances []durablefsm.ID
-	for i, node := range found {
-		ids[i] = node.ID
-		if node.InstanceID != nil {
-			instances = append(instances, *node.InstanceID)
+	allIDs := make([]int, len(foundNodes))
+	var someInstances []durablefsm.ID
+	for i, aNode := range foundNodes {
+		allIDs[i] = aNode.ID
+		if aNode.InstanceID != nil {
+			someInstances = append(someInstances, *aNode.InstanceID)
 		}
 	}
-	_d.mutation.Where(pass.IDIn(ids...))
-	if len(instances) == 0 {
+	_d.mutation.Where(pass.IDIn(allIDs...))
+	if len(someInstances) == 0 {
 		return nil
 	}
-	return _d.mutation.gendurable.RequireEnded(ctx, instances...)
+	return _d.mutation.gendurable.RequireEnded(ctx, someInstances...)
 }
 
 // PassDeleteOne is the builder for deleting a single Pass entity.

@@ -395,7 +395,7 @@ func (_c *ShipmentCreate) SaveWith(ctx context.Context, eng *durable.Engine, spe
 		defer func() { _c.withInstance = false }()
 		named, conflict := false, _c.conflict
 		if len(conflict) > 0 {
-			_c.conflict = durableConflict(conflict, shipment.FieldInstanceID, &named)
+			_c.conflict = durableConflict(conflict, &named)
 			defer func() { _c.conflict = conflict }()
 		}
 		node, err := _c.Save(ctx)
@@ -439,7 +439,7 @@ func (_c *ShipmentCreateBulk) SaveWith(ctx context.Context, eng *durable.Engine,
 		}
 		named, conflict := false, _c.conflict
 		if len(conflict) > 0 {
-			_c.conflict = durableConflict(conflict, shipment.FieldInstanceID, &named)
+			_c.conflict = durableConflict(conflict, &named)
 			defer func() { _c.conflict = conflict }()
 		}
 		if nodes, err = _c.Save(ctx); err != nil {
@@ -462,48 +462,48 @@ func (_c *ShipmentCreateBulk) SaveWith(ctx context.Context, eng *durable.Engine,
 
 // insertInstances inserts the instances of entities that were just saved, in one call, and lets
 // these point at them.
-func (c *ShipmentClient) insertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Shipment, spec func(*Shipment) durablefsm.Spec) error {
-	if spec == nil {
+func (c *ShipmentClient) insertInstances(ctx context.Context, txVerbs *durable.Tx, someNodes []*Shipment, specOf func(*Shipment) durablefsm.Spec) error {
+	if specOf == nil {
 		return errors.New("ent: the function that returns the spec is nil")
 	}
-	if len(nodes) == 0 {
+	if len(someNodes) == 0 {
 		return nil
 	}
-	specs := make([]durablefsm.Spec, len(nodes))
-	for i, node := range nodes {
-		if node.InstanceID != nil {
+	allSpecs := make([]durablefsm.Spec, len(someNodes))
+	for i, aNode := range someNodes {
+		if aNode.InstanceID != nil {
 			return &ValidationError{Name: shipment.FieldInstanceID, err: errors.New("ent: Shipment has an instance already")}
 		}
-		specs[i] = spec(node)
-		if got := specs[i].Options().Machine; got != "checkout" {
-			return &ValidationError{Name: shipment.FieldInstanceID, err: fmt.Errorf("ent: Shipment is driven by machine %q, not by %q", "checkout", got)}
+		allSpecs[i] = specOf(aNode)
+		if gotMachine := allSpecs[i].Options().Machine; gotMachine != "checkout" {
+			return &ValidationError{Name: shipment.FieldInstanceID, err: fmt.Errorf("ent: Shipment is driven by machine %q, not by %q", "checkout", gotMachine)}
 		}
 	}
-	ids, err := durableInsert(ctx, verbs, specs)
+	allIDs, err := durableInsert(ctx, txVerbs, allSpecs)
 	if err != nil {
 		return err
 	}
 	// The update is part of the creation: no hook and no default applies to it. It misses an entity if
 	// a hook has returned one that was there already, or has deleted it. A statement changes 1,000
 	// entities, since each of them is compared with each id.
-	for from := 0; from < len(nodes); from += 1000 {
-		some := nodes[from:min(from+1000, len(nodes))]
+	for fromNode := 0; fromNode < len(someNodes); fromNode += 1000 {
+		partNodes := someNodes[fromNode:min(fromNode+1000, len(someNodes))]
 		_spec := sqlgraph.NewUpdateSpec(shipment.Table, shipment.Columns, sqlgraph.NewFieldSpec(shipment.FieldID, field.TypeUUID))
 		_spec.Predicate = func(s *sql.Selector) {
-			all := make([]uuid.UUID, len(some))
-			for i, node := range some {
-				all[i] = node.ID
+			partIDs := make([]uuid.UUID, len(partNodes))
+			for i, aNode := range partNodes {
+				partIDs[i] = aNode.ID
 			}
-			shipment.IDIn(all...)(s)
+			shipment.IDIn(partIDs...)(s)
 			shipment.InstanceIDIsNil()(s)
 		}
 		_spec.AddModifier(func(u *sql.UpdateBuilder) {
 			u.Set(shipment.FieldInstanceID, sql.ExprFunc(func(b *sql.Builder) {
 				b.WriteString("CASE")
-				for i, node := range some {
+				for i, aNode := range partNodes {
 					s := sql.Dialect(c.driver.Dialect()).Select().From(sql.Table(shipment.Table))
-					shipment.ID(node.ID)(s)
-					b.WriteString(" WHEN ").Join(s.P()).WriteString(" THEN ").Arg(int64(ids[from+i])).WriteString("::bigint")
+					shipment.ID(aNode.ID)(s)
+					b.WriteString(" WHEN ").Join(s.P()).WriteString(" THEN ").Arg(int64(allIDs[fromNode+i])).WriteString("::bigint")
 				}
 				b.WriteString(" END")
 			}))
@@ -515,51 +515,51 @@ func (c *ShipmentClient) insertInstances(ctx context.Context, verbs *durable.Tx,
 		if err != nil {
 			return err
 		}
-		if n != len(some) {
+		if n != len(partNodes) {
 			return &ValidationError{Name: shipment.FieldInstanceID, err: errors.New("ent: Shipment has an instance already, or a hook has deleted it")}
 		}
 	}
-	for i, node := range nodes {
-		node.InstanceID = &ids[i]
+	for i, aNode := range someNodes {
+		aNode.InstanceID = &allIDs[i]
 	}
 	return nil
 }
 
 // upsertInstances reads and locks the entities of an upsert, and inserts the instances of those that
 // have none.
-func (c *ShipmentClient) upsertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Shipment, named bool, spec func(*Shipment) durablefsm.Spec) ([]*Shipment, error) {
-	ids := make([]uuid.UUID, len(nodes))
-	for i, node := range nodes {
-		ids[i] = node.ID
-		named = named || node.InstanceID != nil
+func (c *ShipmentClient) upsertInstances(ctx context.Context, txVerbs *durable.Tx, someNodes []*Shipment, isNamed bool, specOf func(*Shipment) durablefsm.Spec) ([]*Shipment, error) {
+	allIDs := make([]uuid.UUID, len(someNodes))
+	for i, aNode := range someNodes {
+		allIDs[i] = aNode.ID
+		isNamed = isNamed || aNode.InstanceID != nil
 	}
-	if named {
+	if isNamed {
 		return nil, &ValidationError{Name: shipment.FieldInstanceID, err: errors.New("ent: an upsert that inserts instances does not set shipment.FieldInstanceID")}
 	}
-	query := c.Query()
-	query.inters = nil // they apply to what users see, not to what they create
-	query.Where(shipment.IDIn(ids...)).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(shipment.ByID())
-	found, err := query.sqlAll(ctx)
+	ownQuery := c.Query()
+	ownQuery.inters = nil // they apply to what users see, not to what they create
+	ownQuery.Where(shipment.IDIn(allIDs...)).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(shipment.ByID())
+	foundNodes, err := ownQuery.sqlAll(ctx)
 	if err != nil {
 		return nil, err
 	}
-	of := make(map[uuid.UUID]*Shipment, len(found))
-	var without []*Shipment
-	for _, node := range found {
-		of[node.ID] = node
-		if node.InstanceID == nil {
-			without = append(without, node)
+	nodeOf := make(map[uuid.UUID]*Shipment, len(foundNodes))
+	var withoutInstance []*Shipment
+	for _, aNode := range foundNodes {
+		nodeOf[aNode.ID] = aNode
+		if aNode.InstanceID == nil {
+			withoutInstance = append(withoutInstance, aNode)
 		}
 	}
-	out := make([]*Shipment, len(nodes))
-	for i, node := range nodes {
-		there, ok := of[node.ID]
+	outNodes := make([]*Shipment, len(someNodes))
+	for i, aNode := range someNodes {
+		thereNode, ok := nodeOf[aNode.ID]
 		if !ok {
 			return nil, &ValidationError{Name: shipment.FieldInstanceID, err: errors.New("ent: the upsert did not tell the id of a Shipment that was there already: upsert it by its id, or alone, and not with DoNothing")}
 		}
-		out[i] = there
+		outNodes[i] = thereNode
 	}
-	return out, c.insertInstances(ctx, verbs, without, spec)
+	return outNodes, c.insertInstances(ctx, txVerbs, withoutInstance, specOf)
 }
 
 // SaveWith executes the upsert; see ShipmentCreate.SaveWith. It returns the Shipment as it is now.

@@ -88,7 +88,7 @@ func (_d *ShipmentDeleteOne) ExecWith(ctx context.Context, eng *durable.Engine) 
 	case err != nil:
 		return err
 	case n == 0:
-		return &NotFoundError{shipment.Label}
+		return &NotFoundError{"shipment"}
 	default:
 		return nil
 	}
@@ -101,31 +101,31 @@ func (_d *ShipmentDelete) settleInstances(ctx context.Context) error {
 	if _d.mutation.gendurable == nil {
 		return &ValidationError{Name: shipment.FieldInstanceID, err: errors.New("ent: a machine drives Shipment: delete by ExecWith, which deals with the instance")}
 	}
-	query := NewShipmentClient(_d.config).Query()
-	query.inters = nil // they apply to what users see, not to what they delete
-	query.Where(_d.mutation.predicates...).Where(func(s *sql.Selector) { s.ForUpdate() }).
+	ownQuery := NewShipmentClient(_d.config).Query()
+	ownQuery.inters = nil // they apply to what users see, not to what they delete
+	ownQuery.Where(_d.mutation.predicates...).Where(func(s *sql.Selector) { s.ForUpdate() }).
 		Order(shipment.ByID()).Limit(durable.MaxDelete+1).
 		Select(shipment.FieldID, shipment.FieldInstanceID)
-	found, err := query.sqlAll(ctx)
+	foundNodes, err := ownQuery.sqlAll(ctx)
 	if err != nil {
 		return err
 	}
-	if len(found) > durable.MaxDelete {
+	if len(foundNodes) > durable.MaxDelete {
 		return &ValidationError{Name: shipment.FieldInstanceID, err: fmt.Errorf("ent: over %d entities to delete in one transaction", durable.MaxDelete)}
 	}
-	ids := make([]uuid.UUID, len(found))
-	var instances []durablefsm.ID
-	for i, node := range found {
-		ids[i] = node.ID
-		if node.InstanceID != nil {
-			instances = append(instances, *node.InstanceID)
+	allIDs := make([]uuid.UUID, len(foundNodes))
+	var someInstances []durablefsm.ID
+	for i, aNode := range foundNodes {
+		allIDs[i] = aNode.ID
+		if aNode.InstanceID != nil {
+			someInstances = append(someInstances, *aNode.InstanceID)
 		}
 	}
-	_d.mutation.Where(shipment.IDIn(ids...))
-	if len(instances) == 0 {
+	_d.mutation.Where(shipment.IDIn(allIDs...))
+	if len(someInstances) == 0 {
 		return nil
 	}
-	return _d.mutation.gendurable.RequireEnded(ctx, instances...)
+	return _d.mutation.gendurable.RequireEnded(ctx, someInstances...)
 }
 
 // ShipmentDeleteOne is the builder for deleting a single Shipment entity.

@@ -454,9 +454,7 @@ func (_q *ShipmentQuery) WithInstance(eng *durable.Engine, options ...func(*dura
 			case op.Op != ent.OpQueryAll && op.Op != ent.OpQueryFirst && op.Op != ent.OpQueryOnly:
 				return next.Query(ctx, q) // of ids, counts or columns
 			}
-			if selected := query.ctx.Fields; len(selected) > 0 {
-				query.ctx.AppendFieldOnce(shipment.FieldInstanceID)
-			}
+			query.selectInstanceID()
 			found, err := next.Query(ctx, q)
 			nodes, ok := found.([]*Shipment)
 			if err != nil || !ok {
@@ -466,6 +464,13 @@ func (_q *ShipmentQuery) WithInstance(eng *durable.Engine, options ...func(*dura
 		})
 	}))
 	return _q
+}
+
+// selectInstanceID has a query that selects fields also select the id of the instance.
+func (_q *ShipmentQuery) selectInstanceID() {
+	if len(_q.ctx.Fields) > 0 {
+		_q.ctx.AppendFieldOnce(shipment.FieldInstanceID)
+	}
 }
 
 func (_q *ShipmentQuery) loadInstances(ctx context.Context, eng *durable.Engine, nodes []*Shipment, options []func(*durableent.InstanceQuery)) error {

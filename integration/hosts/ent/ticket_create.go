@@ -581,8 +581,8 @@ func (_c *TicketCreateBulk) Save(ctx context.Context) ([]*Ticket, error) {
 }
 
 // durableTicketConflict refuses an upsert that would change a field whose update signals.
-func durableTicketConflict(conflict []sql.ConflictOption) error {
-	if len(conflict) > 0 && durableConflictChanges(conflict, ticket.Table, ticket.Columns, durableTicketWatched) {
+func durableTicketConflict(onConflict []sql.ConflictOption) error {
+	if len(onConflict) > 0 && durableConflictChanges(onConflict, ticket.Table, ticket.Columns, durableTicketWatched) {
 		return &ValidationError{Name: durableTicketWatched[0], err: errors.New("ent: an upsert may not change a field of OnUpdate, since ent does not tell which rows it has changed: use DoNothing, or Ignore, and then update")}
 	}
 	return nil
@@ -606,7 +606,7 @@ func (_c *TicketCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec 
 		defer func() { _c.config, _c.mutation.config = outer, outer }()
 		named, conflict := false, _c.conflict
 		if len(conflict) > 0 {
-			_c.conflict = durableConflict(conflict, ticket.FieldInstanceID, &named)
+			_c.conflict = durableConflict(conflict, &named)
 			defer func() { _c.conflict = conflict }()
 		}
 		node, err := _c.Save(ctx)
@@ -653,7 +653,7 @@ func (_c *TicketCreateBulk) SaveWith(ctx context.Context, eng *durable.Engine, s
 		}
 		named, conflict := false, _c.conflict
 		if len(conflict) > 0 {
-			_c.conflict = durableConflict(conflict, ticket.FieldInstanceID, &named)
+			_c.conflict = durableConflict(conflict, &named)
 			defer func() { _c.conflict = conflict }()
 		}
 		if nodes, err = _c.Save(ctx); err != nil {
@@ -676,48 +676,48 @@ func (_c *TicketCreateBulk) SaveWith(ctx context.Context, eng *durable.Engine, s
 
 // insertInstances inserts the instances of entities that were just saved, in one call, and lets
 // these point at them.
-func (c *TicketClient) insertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Ticket, spec func(*Ticket) durablefsm.Spec) error {
-	if spec == nil {
+func (c *TicketClient) insertInstances(ctx context.Context, txVerbs *durable.Tx, someNodes []*Ticket, specOf func(*Ticket) durablefsm.Spec) error {
+	if specOf == nil {
 		return errors.New("ent: the function that returns the spec is nil")
 	}
-	if len(nodes) == 0 {
+	if len(someNodes) == 0 {
 		return nil
 	}
-	specs := make([]durablefsm.Spec, len(nodes))
-	for i, node := range nodes {
-		if node.InstanceID != nil {
+	allSpecs := make([]durablefsm.Spec, len(someNodes))
+	for i, aNode := range someNodes {
+		if aNode.InstanceID != nil {
 			return &ValidationError{Name: ticket.FieldInstanceID, err: errors.New("ent: Ticket has an instance already")}
 		}
-		specs[i] = spec(node)
-		if got := specs[i].Options().Machine; got != "checkout" {
-			return &ValidationError{Name: ticket.FieldInstanceID, err: fmt.Errorf("ent: Ticket is driven by machine %q, not by %q", "checkout", got)}
+		allSpecs[i] = specOf(aNode)
+		if gotMachine := allSpecs[i].Options().Machine; gotMachine != "checkout" {
+			return &ValidationError{Name: ticket.FieldInstanceID, err: fmt.Errorf("ent: Ticket is driven by machine %q, not by %q", "checkout", gotMachine)}
 		}
 	}
-	ids, err := durableInsert(ctx, verbs, specs)
+	allIDs, err := durableInsert(ctx, txVerbs, allSpecs)
 	if err != nil {
 		return err
 	}
 	// The update is part of the creation: no hook and no default applies to it. It misses an entity if
 	// a hook has returned one that was there already, or has deleted it. A statement changes 1,000
 	// entities, since each of them is compared with each id.
-	for from := 0; from < len(nodes); from += 1000 {
-		some := nodes[from:min(from+1000, len(nodes))]
+	for fromNode := 0; fromNode < len(someNodes); fromNode += 1000 {
+		partNodes := someNodes[fromNode:min(fromNode+1000, len(someNodes))]
 		_spec := sqlgraph.NewUpdateSpec(ticket.Table, ticket.Columns, sqlgraph.NewFieldSpec(ticket.FieldID, field.TypeInt))
 		_spec.Predicate = func(s *sql.Selector) {
-			all := make([]int, len(some))
-			for i, node := range some {
-				all[i] = node.ID
+			partIDs := make([]int, len(partNodes))
+			for i, aNode := range partNodes {
+				partIDs[i] = aNode.ID
 			}
-			ticket.IDIn(all...)(s)
+			ticket.IDIn(partIDs...)(s)
 			ticket.InstanceIDIsNil()(s)
 		}
 		_spec.AddModifier(func(u *sql.UpdateBuilder) {
 			u.Set(ticket.FieldInstanceID, sql.ExprFunc(func(b *sql.Builder) {
 				b.WriteString("CASE")
-				for i, node := range some {
+				for i, aNode := range partNodes {
 					s := sql.Dialect(c.driver.Dialect()).Select().From(sql.Table(ticket.Table))
-					ticket.ID(node.ID)(s)
-					b.WriteString(" WHEN ").Join(s.P()).WriteString(" THEN ").Arg(int64(ids[from+i])).WriteString("::bigint")
+					ticket.ID(aNode.ID)(s)
+					b.WriteString(" WHEN ").Join(s.P()).WriteString(" THEN ").Arg(int64(allIDs[fromNode+i])).WriteString("::bigint")
 				}
 				b.WriteString(" END")
 			}))
@@ -729,51 +729,51 @@ func (c *TicketClient) insertInstances(ctx context.Context, verbs *durable.Tx, n
 		if err != nil {
 			return err
 		}
-		if n != len(some) {
+		if n != len(partNodes) {
 			return &ValidationError{Name: ticket.FieldInstanceID, err: errors.New("ent: Ticket has an instance already, or a hook has deleted it")}
 		}
 	}
-	for i, node := range nodes {
-		node.InstanceID = &ids[i]
+	for i, aNode := range someNodes {
+		aNode.InstanceID = &allIDs[i]
 	}
 	return nil
 }
 
 // upsertInstances reads and locks the entities of an upsert, and inserts the instances of those that
 // have none.
-func (c *TicketClient) upsertInstances(ctx context.Context, verbs *durable.Tx, nodes []*Ticket, named bool, spec func(*Ticket) durablefsm.Spec) ([]*Ticket, error) {
-	ids := make([]int, len(nodes))
-	for i, node := range nodes {
-		ids[i] = node.ID
-		named = named || node.InstanceID != nil
+func (c *TicketClient) upsertInstances(ctx context.Context, txVerbs *durable.Tx, someNodes []*Ticket, isNamed bool, specOf func(*Ticket) durablefsm.Spec) ([]*Ticket, error) {
+	allIDs := make([]int, len(someNodes))
+	for i, aNode := range someNodes {
+		allIDs[i] = aNode.ID
+		isNamed = isNamed || aNode.InstanceID != nil
 	}
-	if named {
+	if isNamed {
 		return nil, &ValidationError{Name: ticket.FieldInstanceID, err: errors.New("ent: an upsert that inserts instances does not set ticket.FieldInstanceID")}
 	}
-	query := c.Query()
-	query.inters = nil // they apply to what users see, not to what they create
-	query.Where(ticket.IDIn(ids...)).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(ticket.ByID())
-	found, err := query.sqlAll(ctx)
+	ownQuery := c.Query()
+	ownQuery.inters = nil // they apply to what users see, not to what they create
+	ownQuery.Where(ticket.IDIn(allIDs...)).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(ticket.ByID())
+	foundNodes, err := ownQuery.sqlAll(ctx)
 	if err != nil {
 		return nil, err
 	}
-	of := make(map[int]*Ticket, len(found))
-	var without []*Ticket
-	for _, node := range found {
-		of[node.ID] = node
-		if node.InstanceID == nil {
-			without = append(without, node)
+	nodeOf := make(map[int]*Ticket, len(foundNodes))
+	var withoutInstance []*Ticket
+	for _, aNode := range foundNodes {
+		nodeOf[aNode.ID] = aNode
+		if aNode.InstanceID == nil {
+			withoutInstance = append(withoutInstance, aNode)
 		}
 	}
-	out := make([]*Ticket, len(nodes))
-	for i, node := range nodes {
-		there, ok := of[node.ID]
+	outNodes := make([]*Ticket, len(someNodes))
+	for i, aNode := range someNodes {
+		thereNode, ok := nodeOf[aNode.ID]
 		if !ok {
 			return nil, &ValidationError{Name: ticket.FieldInstanceID, err: errors.New("ent: the upsert did not tell the id of a Ticket that was there already: upsert it by its id, or alone, and not with DoNothing")}
 		}
-		out[i] = there
+		outNodes[i] = thereNode
 	}
-	return out, c.insertInstances(ctx, verbs, without, spec)
+	return outNodes, c.insertInstances(ctx, txVerbs, withoutInstance, specOf)
 }
 
 // SaveWith executes the upsert; see TicketCreate.SaveWith. It returns the Ticket as it is now.

@@ -453,9 +453,7 @@ func (_q *TicketQuery) WithInstance(eng *durable.Engine, options ...func(*durabl
 			case op.Op != ent.OpQueryAll && op.Op != ent.OpQueryFirst && op.Op != ent.OpQueryOnly:
 				return next.Query(ctx, q) // of ids, counts or columns
 			}
-			if selected := query.ctx.Fields; len(selected) > 0 {
-				query.ctx.AppendFieldOnce(ticket.FieldInstanceID)
-			}
+			query.selectInstanceID()
 			found, err := next.Query(ctx, q)
 			nodes, ok := found.([]*Ticket)
 			if err != nil || !ok {
@@ -465,6 +463,13 @@ func (_q *TicketQuery) WithInstance(eng *durable.Engine, options ...func(*durabl
 		})
 	}))
 	return _q
+}
+
+// selectInstanceID has a query that selects fields also select the id of the instance.
+func (_q *TicketQuery) selectInstanceID() {
+	if len(_q.ctx.Fields) > 0 {
+		_q.ctx.AppendFieldOnce(ticket.FieldInstanceID)
+	}
 }
 
 func (_q *TicketQuery) loadInstances(ctx context.Context, eng *durable.Engine, nodes []*Ticket, options []func(*durableent.InstanceQuery)) error {

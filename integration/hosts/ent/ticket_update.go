@@ -560,46 +560,46 @@ func (m *TicketMutation) durableOnUpdate(c config) (*durableUpdate[Ticket], erro
 
 // sqlSave updates entities, and signals their instances. It locks the entities first, and restricts
 // the UPDATE to these: what it changes may decide what matches.
-func (_u *TicketUpdate) sqlSave(ctx context.Context) (n int, err error) {
-	on, err := _u.mutation.durableOnUpdate(_u.config)
+func (_u *TicketUpdate) sqlSave(ctx context.Context) (updatedNodes int, err error) {
+	onUpdate, err := _u.mutation.durableOnUpdate(_u.config)
 	if err != nil {
 		return 0, err
 	}
-	if on == nil {
+	if onUpdate == nil {
 		return _u.sqlSaveAlone(ctx)
 	}
-	outer, preds := _u.config, _u.mutation.predicates
+	outerConfig, wherePreds := _u.config, _u.mutation.predicates
 	defer func() {
-		_u.config, _u.mutation.config, _u.mutation.predicates = outer, outer, preds
+		_u.config, _u.mutation.config, _u.mutation.predicates = outerConfig, outerConfig, wherePreds
 	}()
-	err = durably(ctx, outer, on.eng, func(within config, verbs *durable.Tx) error {
-		_u.config, _u.mutation.config = within, within
-		client := NewTicketClient(within)
-		query := client.Query()
-		query.inters = nil // they apply to what users see, not to what they update
-		query.Where(preds...).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(ticket.ByID()).Limit(durable.MaxUpdate + 1).
+	err = durably(ctx, outerConfig, onUpdate.eng, func(txConfig config, txVerbs *durable.Tx) error {
+		_u.config, _u.mutation.config = txConfig, txConfig
+		txClient := NewTicketClient(txConfig)
+		ownQuery := txClient.Query()
+		ownQuery.inters = nil // they apply to what users see, not to what they update
+		ownQuery.Where(wherePreds...).Where(func(s *sql.Selector) { s.ForUpdate() }).Order(ticket.ByID()).Limit(durable.MaxUpdate + 1).
 			Select(ticket.FieldID)
-		found, err := query.sqlAll(ctx)
+		foundNodes, err := ownQuery.sqlAll(ctx)
 		if err != nil {
 			return err
 		}
-		if len(found) > durable.MaxUpdate {
+		if len(foundNodes) > durable.MaxUpdate {
 			return &ValidationError{Name: durableTicketWatched[0], err: fmt.Errorf("ent: over %d entities to update and signal in one transaction: update them in parts", durable.MaxUpdate)}
 		}
-		ids := make([]int, len(found))
-		for i, node := range found {
-			ids[i] = node.ID
+		allIDs := make([]int, len(foundNodes))
+		for i, aNode := range foundNodes {
+			allIDs[i] = aNode.ID
 		}
-		_u.mutation.predicates = []predicate.Ticket{ticket.IDIn(ids...)}
-		if n, err = _u.sqlSaveAlone(ctx); err != nil {
+		_u.mutation.predicates = []predicate.Ticket{ticket.IDIn(allIDs...)}
+		if updatedNodes, err = _u.sqlSaveAlone(ctx); err != nil {
 			return err
 		}
-		return client.signalUpdated(ctx, verbs, ids, on.message)
+		return txClient.signalUpdated(ctx, txVerbs, allIDs, onUpdate.message)
 	})
 	if err != nil {
 		return 0, err
 	}
-	return n, nil
+	return updatedNodes, nil
 }
 
 // sqlSave updates the Ticket, and signals its instance.
@@ -629,25 +629,25 @@ func (_u *TicketUpdateOne) sqlSave(ctx context.Context) (node *Ticket, err error
 
 // signalUpdated signals the instances of entities that the transaction has updated. A step's own
 // instance knows already.
-func (c *TicketClient) signalUpdated(ctx context.Context, verbs *durable.Tx, ids []int, message func(*Ticket) durablefsm.Message) error {
-	query := c.Query()
-	query.inters = nil // they apply to what users see, not to what they update
-	query.Where(ticket.IDIn(ids...)).Order(ticket.ByInstanceID())
-	found, err := query.sqlAll(ctx)
+func (c *TicketClient) signalUpdated(ctx context.Context, txVerbs *durable.Tx, allIDs []int, messageOf func(*Ticket) durablefsm.Message) error {
+	ownQuery := c.Query()
+	ownQuery.inters = nil // they apply to what users see, not to what they update
+	ownQuery.Where(ticket.IDIn(allIDs...)).Order(ticket.ByInstanceID())
+	foundNodes, err := ownQuery.sqlAll(ctx)
 	if err != nil {
 		return err
 	}
-	var letters []durable.Letter
-	for _, node := range found {
-		if node.InstanceID != nil && verbs.IsStepOf(*node.InstanceID) {
+	var allLetters []durable.Letter
+	for _, aNode := range foundNodes {
+		if aNode.InstanceID != nil && txVerbs.IsStepOf(*aNode.InstanceID) {
 			continue
 		}
-		if node.InstanceID == nil {
+		if aNode.InstanceID == nil {
 			continue
 		}
-		if m := message(node); m.Name() != "" {
-			letters = append(letters, durable.Letter{To: *node.InstanceID, Message: m})
+		if m := messageOf(aNode); m.Name() != "" {
+			allLetters = append(allLetters, durable.Letter{To: *aNode.InstanceID, Message: m})
 		}
 	}
-	return durableSignal(ctx, verbs, letters, false)
+	return durableSignal(ctx, txVerbs, allLetters, false)
 }
