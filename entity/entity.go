@@ -81,9 +81,9 @@ func (d Driven) OnCreate() Driven {
 	return d
 }
 
-// OnUpdate has each update by the host's client that sets, adds to or clears one of these fields
-// signal the entity's instance, in the update's transaction. The fields are named as in the schema.
-// The program says which signal, once, before it updates entities:
+// OnUpdate has each update by the host's client that sets, adds to, appends to or clears one of
+// these fields signal the entity's instance, in the update's transaction. The fields are named as
+// in the schema. The program says which signal, once, before it updates entities:
 //
 //	client.Order.OnUpdate(eng, func(o *ent.Order) fsm.Message { … })
 //
@@ -92,7 +92,8 @@ func (d Driven) OnCreate() Driven {
 // [Driven.UpdateNeedsLive].
 //
 // An upsert that would change one of the fields is a *ValidationError: ent does not tell which rows
-// it has inserted, and which it has changed. SQL and cascades signal nothing.
+// it has inserted, and which it has changed. An update through the other side's edge, Modify, SQL
+// and cascades signal nothing.
 func (d Driven) OnUpdate(fields ...string) Driven {
 	d.of.OnUpdate = append(slices.Clone(d.of.OnUpdate), fields...)
 	return d

@@ -15,6 +15,7 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/hosts/ent"
+	"github.com/gendurable/gendurable/integration/hosts/ent/pager"
 	"github.com/gendurable/gendurable/integration/hosts/ent/ticket"
 )
 
@@ -225,6 +226,14 @@ func TestUpsertsDoNotUpdate(t *testing.T) {
 			one().OnConflict(entsql.ConflictColumns(ticket.FieldNumber), entsql.ResolveWithNewValues()),
 			one().OnConflictColumns(ticket.FieldNumber).Update(func(u *ent.TicketUpsert) { u.ClearSeat() }),
 			client.Ticket.CreateBulk(one(), one().SetNumber(2)).OnConflictColumns(ticket.FieldNumber).UpdateNewValues(),
+			one().OnConflictColumns(ticket.FieldNumber).Update(func(u *ent.TicketUpsert) { u.AddCents(1) }),
+			one().OnConflictColumns(ticket.FieldNumber).Update(func(u *ent.TicketUpsert) { u.UpdateSeat() }),
+			one().OnConflict(entsql.ConflictColumns(ticket.FieldNumber), entsql.ResolveWith(func(u *entsql.UpdateSet) {
+				u.SetIgnore(ticket.FieldGate).Set(ticket.FieldCents, entsql.Expr(`"tickets"."cents" + 1`))
+			})),
+			one().OnConflict(entsql.ConflictColumns(ticket.FieldNumber), entsql.ResolveWith(func(u *entsql.UpdateSet) {
+				u.Set(ticket.FieldCents, entsql.Expr(`"tickets"."cents"+1`)).SetIgnore(ticket.FieldGate)
+			})),
 		} {
 			err := refused.Exec(ctx)
 			require.True(t, ent.IsValidationError(err), "%v", err)
@@ -238,6 +247,36 @@ func TestUpsertsDoNotUpdate(t *testing.T) {
 		now := must[*ent.Ticket](t)(client.Ticket.Get(ctx, there.ID))
 		require.Equal(t, []any{int64(0), "west"}, []any{now.Cents, now.Gate})
 		s.waitsOn(there)
+	})
+}
+
+// An upsert with new values changes the columns that it inserts: a field is set, or has a default,
+// or a hook may set it. A condition on a field does not change it.
+func TestUpsertsOfOtherFields(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		ctx := t.Context()
+		client := ent.NewClient(ent.Driver(driver))
+		client.Pager.OnUpdate(s.eng, func(*ent.Pager) fsm.Message { return paid.With(1) })
+		id := client.Pager.Create().SetNumber(1).SetTags([]string{"a"}).SaveX(ctx).ID
+		one := func(c *ent.Client) *ent.PagerCreate { return c.Pager.Create().SetNumber(1).SetGate("west") }
+		require.NoError(t, one(client).OnConflictColumns(pager.FieldNumber).UpdateNewValues().Exec(ctx))
+		require.NoError(t, client.Pager.CreateBulk(one(client), one(client).SetNumber(2)).OnConflictColumns(pager.FieldNumber).UpdateNewValues().Exec(ctx))
+		require.NoError(t, one(client).SetTags([]string{"b"}).OnConflict(entsql.ConflictColumns(pager.FieldNumber), entsql.ResolveWithIgnore(),
+			entsql.UpdateWhere(entsql.NotNull(pager.FieldTags))).Exec(ctx))
+		hooked := ent.NewClient(ent.Driver(driver))
+		hooked.Pager.Use(func(next ent.Mutator) ent.Mutator { return next })
+		for _, refused := range []interface {
+			Exec(ctx context.Context) error
+		}{
+			one(client).SetTags([]string{"b"}).OnConflictColumns(pager.FieldNumber).UpdateNewValues(),
+			client.Pager.CreateBulk(one(client), one(client).SetNumber(2).SetTags([]string{"b"})).OnConflictColumns(pager.FieldNumber).UpdateNewValues(),
+			one(hooked).OnConflictColumns(pager.FieldNumber).UpdateNewValues(),
+		} {
+			require.ErrorContains(t, refused.Exec(ctx), "an upsert may not change a field of OnUpdate")
+		}
+		now := must[*ent.Pager](t)(client.Pager.Get(ctx, id))
+		require.Equal(t, "west", now.Gate)
+		require.Equal(t, []string{"a"}, now.Tags)
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
+	"github.com/gendurable/gendurable/integration/hosts/ent/pager"
 	"github.com/gendurable/gendurable/integration/hosts/ent/parcel"
 	"github.com/gendurable/gendurable/integration/hosts/ent/pass"
 	"github.com/gendurable/gendurable/integration/hosts/ent/shipment"
@@ -39,6 +40,8 @@ type Client struct {
 	Ledger *LedgerClient
 	// Order is the client for interacting with the Order builders.
 	Order *OrderClient
+	// Pager is the client for interacting with the Pager builders.
+	Pager *PagerClient
 	// Parcel is the client for interacting with the Parcel builders.
 	Parcel *ParcelClient
 	// Pass is the client for interacting with the Pass builders.
@@ -63,6 +66,7 @@ func (c *Client) init() {
 	c.Invoice = NewInvoiceClient(c.config)
 	c.Ledger = NewLedgerClient(c.config)
 	c.Order = NewOrderClient(c.config)
+	c.Pager = NewPagerClient(c.config)
 	c.Parcel = NewParcelClient(c.config)
 	c.Pass = NewPassClient(c.config)
 	c.Shipment = NewShipmentClient(c.config)
@@ -167,6 +171,7 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 		Invoice:  NewInvoiceClient(cfg),
 		Ledger:   NewLedgerClient(cfg),
 		Order:    NewOrderClient(cfg),
+		Pager:    NewPagerClient(cfg),
 		Parcel:   NewParcelClient(cfg),
 		Pass:     NewPassClient(cfg),
 		Shipment: NewShipmentClient(cfg),
@@ -194,6 +199,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 		Invoice:  NewInvoiceClient(cfg),
 		Ledger:   NewLedgerClient(cfg),
 		Order:    NewOrderClient(cfg),
+		Pager:    NewPagerClient(cfg),
 		Parcel:   NewParcelClient(cfg),
 		Pass:     NewPassClient(cfg),
 		Shipment: NewShipmentClient(cfg),
@@ -228,7 +234,8 @@ func (c *Client) Close() error {
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
 	for _, n := range []interface{ Use(...Hook) }{
-		c.Invoice, c.Ledger, c.Order, c.Parcel, c.Pass, c.Shipment, c.Ticket, c.Visit,
+		c.Invoice, c.Ledger, c.Order, c.Pager, c.Parcel, c.Pass, c.Shipment, c.Ticket,
+		c.Visit,
 	} {
 		n.Use(hooks...)
 	}
@@ -238,7 +245,8 @@ func (c *Client) Use(hooks ...Hook) {
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
-		c.Invoice, c.Ledger, c.Order, c.Parcel, c.Pass, c.Shipment, c.Ticket, c.Visit,
+		c.Invoice, c.Ledger, c.Order, c.Pager, c.Parcel, c.Pass, c.Shipment, c.Ticket,
+		c.Visit,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -253,6 +261,8 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 		return c.Ledger.mutate(ctx, m)
 	case *OrderMutation:
 		return c.Order.mutate(ctx, m)
+	case *PagerMutation:
+		return c.Pager.mutate(ctx, m)
 	case *ParcelMutation:
 		return c.Parcel.mutate(ctx, m)
 	case *PassMutation:
@@ -696,6 +706,139 @@ func (c *OrderClient) mutate(ctx context.Context, m *OrderMutation) (Value, erro
 		return (&OrderDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
 	default:
 		return nil, fmt.Errorf("ent: unknown Order mutation op: %q", m.Op())
+	}
+}
+
+// PagerClient is a client for the Pager schema.
+type PagerClient struct {
+	config
+}
+
+// NewPagerClient returns a client for the Pager from the given config.
+func NewPagerClient(c config) *PagerClient {
+	return &PagerClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `pager.Hooks(f(g(h())))`.
+func (c *PagerClient) Use(hooks ...Hook) {
+	c.hooks.Pager = append(c.hooks.Pager, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `pager.Intercept(f(g(h())))`.
+func (c *PagerClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Pager = append(c.inters.Pager, interceptors...)
+}
+
+// Create returns a builder for creating a Pager entity.
+func (c *PagerClient) Create() *PagerCreate {
+	mutation := newPagerMutation(c.config, OpCreate)
+	return &PagerCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Pager entities.
+func (c *PagerClient) CreateBulk(builders ...*PagerCreate) *PagerCreateBulk {
+	return &PagerCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *PagerClient) MapCreateBulk(slice any, setFunc func(*PagerCreate, int)) *PagerCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &PagerCreateBulk{err: fmt.Errorf("calling to PagerClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*PagerCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &PagerCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Pager.
+func (c *PagerClient) Update() *PagerUpdate {
+	mutation := newPagerMutation(c.config, OpUpdate)
+	return &PagerUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *PagerClient) UpdateOne(_m *Pager) *PagerUpdateOne {
+	mutation := newPagerMutation(c.config, OpUpdateOne, withPager(_m))
+	return &PagerUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *PagerClient) UpdateOneID(id int) *PagerUpdateOne {
+	mutation := newPagerMutation(c.config, OpUpdateOne, withPagerID(id))
+	return &PagerUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Pager.
+func (c *PagerClient) Delete() *PagerDelete {
+	mutation := newPagerMutation(c.config, OpDelete)
+	return &PagerDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *PagerClient) DeleteOne(_m *Pager) *PagerDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *PagerClient) DeleteOneID(id int) *PagerDeleteOne {
+	builder := c.Delete().Where(pager.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &PagerDeleteOne{builder}
+}
+
+// Query returns a query builder for Pager.
+func (c *PagerClient) Query() *PagerQuery {
+	return &PagerQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypePager},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Pager entity by its id.
+func (c *PagerClient) Get(ctx context.Context, id int) (*Pager, error) {
+	return c.Query().Where(pager.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *PagerClient) GetX(ctx context.Context, id int) *Pager {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *PagerClient) Hooks() []Hook {
+	return c.hooks.Pager
+}
+
+// Interceptors returns the client interceptors.
+func (c *PagerClient) Interceptors() []Interceptor {
+	return c.inters.Pager
+}
+
+func (c *PagerClient) mutate(ctx context.Context, m *PagerMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&PagerCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&PagerUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&PagerUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&PagerDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Pager mutation op: %q", m.Op())
 	}
 }
 
@@ -1399,10 +1542,11 @@ func (c *VisitClient) mutate(ctx context.Context, m *VisitMutation) (Value, erro
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Invoice, Ledger, Order, Parcel, Pass, Shipment, Ticket, Visit []ent.Hook
+		Invoice, Ledger, Order, Pager, Parcel, Pass, Shipment, Ticket, Visit []ent.Hook
 	}
 	inters struct {
-		Invoice, Ledger, Order, Parcel, Pass, Shipment, Ticket, Visit []ent.Interceptor
+		Invoice, Ledger, Order, Pager, Parcel, Pass, Shipment, Ticket,
+		Visit []ent.Interceptor
 	}
 )
 

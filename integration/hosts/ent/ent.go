@@ -15,6 +15,7 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
+	"github.com/gendurable/gendurable/integration/hosts/ent/pager"
 	"github.com/gendurable/gendurable/integration/hosts/ent/parcel"
 	"github.com/gendurable/gendurable/integration/hosts/ent/pass"
 	"github.com/gendurable/gendurable/integration/hosts/ent/shipment"
@@ -83,6 +84,7 @@ func checkColumn(t, c string) error {
 			invoice.Table:  invoice.ValidColumn,
 			ledger.Table:   ledger.ValidColumn,
 			order.Table:    order.ValidColumn,
+			pager.Table:    pager.ValidColumn,
 			parcel.Table:   parcel.ValidColumn,
 			pass.Table:     pass.ValidColumn,
 			shipment.Table: shipment.ValidColumn,

@@ -246,14 +246,18 @@ func durableConflict(options []durablesql.ConflictOption, named *bool) []durable
 }
 
 // durableConflictChanges reports whether an upsert would change one of these columns if the row is
-// there. A column that is set to itself does not change.
+// there. A column set to itself does not change; by an expression that begins with it, it may.
 func durableConflictChanges(options []durablesql.ConflictOption, table string, insert, columns []string) bool {
 	values := make([]any, len(insert))
 	query, _ := durablesql.Dialect(dialect.Postgres).Insert(table).Columns(insert...).Values(values...).OnConflict(options...).Query()
 	_, update, _ := strings.Cut(query, " DO UPDATE SET ")
 	for _, column := range columns {
-		if set := fmt.Sprintf("%q = ", column); strings.Contains(strings.ReplaceAll(update, fmt.Sprintf("%s%q.%q", set, table, column), ""), set) {
-			return true
+		name := fmt.Sprintf("%q", column)
+		for i, part := range strings.Split(", "+update, ", "+name+" = ") {
+			rest, itself := strings.CutPrefix(part, fmt.Sprintf("%q.", table)+name)
+			if i > 0 && (!itself || rest != "" && !strings.HasPrefix(rest, `, "`) && !strings.HasPrefix(rest, " WHERE ")) {
+				return true
+			}
 		}
 	}
 	return false
@@ -280,6 +284,7 @@ func durableSignal(ctx context.Context, verbs *durable.Tx, letters []durable.Let
 // durableRegistered is what OnCreate and OnUpdate have registered, of all clients that come from one
 // NewClient.
 type durableRegistered struct {
+	PagerUpdated  atomic.Pointer[durableUpdate[Pager]]
 	ParcelCreated atomic.Pointer[durableCreation[Parcel]]
 	PassCreated   atomic.Pointer[durableCreation[Pass]]
 	PassUpdated   atomic.Pointer[durableUpdate[Pass]]

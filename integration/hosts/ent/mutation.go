@@ -14,6 +14,7 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
+	"github.com/gendurable/gendurable/integration/hosts/ent/pager"
 	"github.com/gendurable/gendurable/integration/hosts/ent/parcel"
 	"github.com/gendurable/gendurable/integration/hosts/ent/pass"
 	"github.com/gendurable/gendurable/integration/hosts/ent/predicate"
@@ -35,6 +36,7 @@ const (
 	TypeInvoice  = "Invoice"
 	TypeLedger   = "Ledger"
 	TypeOrder    = "Order"
+	TypePager    = "Pager"
 	TypeParcel   = "Parcel"
 	TypePass     = "Pass"
 	TypeShipment = "Shipment"
@@ -1476,6 +1478,642 @@ func (m *OrderMutation) ClearEdge(name string) error {
 // It returns an error if the edge is not defined in the schema.
 func (m *OrderMutation) ResetEdge(name string) error {
 	return fmt.Errorf("unknown Order edge %s", name)
+}
+
+// PagerMutation represents an operation that mutates the Pager nodes in the graph.
+type PagerMutation struct {
+	config
+	op             Op
+	typ            string
+	id             *int
+	instance_id    *fsm.ID
+	addinstance_id *fsm.ID
+	number         *int
+	addnumber      *int
+	gate           *string
+	tags           *[]string
+	appendtags     []string
+	clearedFields  map[string]struct{}
+	done           bool
+	oldValue       func(context.Context) (*Pager, error)
+	predicates     []predicate.Pager
+	gendurable     *durableTx // of a delete: what deals with the instances
+}
+
+var _ ent.Mutation = (*PagerMutation)(nil)
+
+// pagerOption allows management of the mutation configuration using functional options.
+type pagerOption func(*PagerMutation)
+
+// newPagerMutation creates new mutation for the Pager entity.
+func newPagerMutation(c config, op Op, opts ...pagerOption) *PagerMutation {
+	m := &PagerMutation{
+		config:        c,
+		op:            op,
+		typ:           TypePager,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withPagerID sets the ID field of the mutation.
+func withPagerID(id int) pagerOption {
+	return func(m *PagerMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Pager
+		)
+		m.oldValue = func(ctx context.Context) (*Pager, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Pager.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withPager sets the old Pager of the mutation.
+func withPager(node *Pager) pagerOption {
+	return func(m *PagerMutation) {
+		m.oldValue = func(context.Context) (*Pager, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m PagerMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m PagerMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *PagerMutation) ID() (id int, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *PagerMutation) IDs(ctx context.Context) ([]int, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []int{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Pager.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (m *PagerMutation) SetInstanceID(f fsm.ID) {
+	m.instance_id = &f
+	m.addinstance_id = nil
+}
+
+// InstanceID returns the value of the "instance_id" field in the mutation.
+func (m *PagerMutation) InstanceID() (r fsm.ID, exists bool) {
+	v := m.instance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldInstanceID returns the old "instance_id" field's value of the Pager entity.
+// If the Pager object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *PagerMutation) OldInstanceID(ctx context.Context) (v *fsm.ID, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldInstanceID is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldInstanceID requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldInstanceID: %w", err)
+	}
+	return oldValue.InstanceID, nil
+}
+
+// AddInstanceID adds f to the "instance_id" field.
+func (m *PagerMutation) AddInstanceID(f fsm.ID) {
+	if m.addinstance_id != nil {
+		*m.addinstance_id += f
+	} else {
+		m.addinstance_id = &f
+	}
+}
+
+// AddedInstanceID returns the value that was added to the "instance_id" field in this mutation.
+func (m *PagerMutation) AddedInstanceID() (r fsm.ID, exists bool) {
+	v := m.addinstance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (m *PagerMutation) ClearInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	m.clearedFields[pager.FieldInstanceID] = struct{}{}
+}
+
+// InstanceIDCleared returns if the "instance_id" field was cleared in this mutation.
+func (m *PagerMutation) InstanceIDCleared() bool {
+	_, ok := m.clearedFields[pager.FieldInstanceID]
+	return ok
+}
+
+// ResetInstanceID resets all changes to the "instance_id" field.
+func (m *PagerMutation) ResetInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	delete(m.clearedFields, pager.FieldInstanceID)
+}
+
+// SetNumber sets the "number" field.
+func (m *PagerMutation) SetNumber(i int) {
+	m.number = &i
+	m.addnumber = nil
+}
+
+// Number returns the value of the "number" field in the mutation.
+func (m *PagerMutation) Number() (r int, exists bool) {
+	v := m.number
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldNumber returns the old "number" field's value of the Pager entity.
+// If the Pager object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *PagerMutation) OldNumber(ctx context.Context) (v int, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldNumber is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldNumber requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldNumber: %w", err)
+	}
+	return oldValue.Number, nil
+}
+
+// AddNumber adds i to the "number" field.
+func (m *PagerMutation) AddNumber(i int) {
+	if m.addnumber != nil {
+		*m.addnumber += i
+	} else {
+		m.addnumber = &i
+	}
+}
+
+// AddedNumber returns the value that was added to the "number" field in this mutation.
+func (m *PagerMutation) AddedNumber() (r int, exists bool) {
+	v := m.addnumber
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetNumber resets all changes to the "number" field.
+func (m *PagerMutation) ResetNumber() {
+	m.number = nil
+	m.addnumber = nil
+}
+
+// SetGate sets the "gate" field.
+func (m *PagerMutation) SetGate(s string) {
+	m.gate = &s
+}
+
+// Gate returns the value of the "gate" field in the mutation.
+func (m *PagerMutation) Gate() (r string, exists bool) {
+	v := m.gate
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldGate returns the old "gate" field's value of the Pager entity.
+// If the Pager object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *PagerMutation) OldGate(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldGate is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldGate requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldGate: %w", err)
+	}
+	return oldValue.Gate, nil
+}
+
+// ClearGate clears the value of the "gate" field.
+func (m *PagerMutation) ClearGate() {
+	m.gate = nil
+	m.clearedFields[pager.FieldGate] = struct{}{}
+}
+
+// GateCleared returns if the "gate" field was cleared in this mutation.
+func (m *PagerMutation) GateCleared() bool {
+	_, ok := m.clearedFields[pager.FieldGate]
+	return ok
+}
+
+// ResetGate resets all changes to the "gate" field.
+func (m *PagerMutation) ResetGate() {
+	m.gate = nil
+	delete(m.clearedFields, pager.FieldGate)
+}
+
+// SetTags sets the "tags" field.
+func (m *PagerMutation) SetTags(s []string) {
+	m.tags = &s
+	m.appendtags = nil
+}
+
+// Tags returns the value of the "tags" field in the mutation.
+func (m *PagerMutation) Tags() (r []string, exists bool) {
+	v := m.tags
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldTags returns the old "tags" field's value of the Pager entity.
+// If the Pager object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *PagerMutation) OldTags(ctx context.Context) (v []string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldTags is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldTags requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldTags: %w", err)
+	}
+	return oldValue.Tags, nil
+}
+
+// AppendTags adds s to the "tags" field.
+func (m *PagerMutation) AppendTags(s []string) {
+	m.appendtags = append(m.appendtags, s...)
+}
+
+// AppendedTags returns the list of values that were appended to the "tags" field in this mutation.
+func (m *PagerMutation) AppendedTags() ([]string, bool) {
+	if len(m.appendtags) == 0 {
+		return nil, false
+	}
+	return m.appendtags, true
+}
+
+// ClearTags clears the value of the "tags" field.
+func (m *PagerMutation) ClearTags() {
+	m.tags = nil
+	m.appendtags = nil
+	m.clearedFields[pager.FieldTags] = struct{}{}
+}
+
+// TagsCleared returns if the "tags" field was cleared in this mutation.
+func (m *PagerMutation) TagsCleared() bool {
+	_, ok := m.clearedFields[pager.FieldTags]
+	return ok
+}
+
+// ResetTags resets all changes to the "tags" field.
+func (m *PagerMutation) ResetTags() {
+	m.tags = nil
+	m.appendtags = nil
+	delete(m.clearedFields, pager.FieldTags)
+}
+
+// Where appends a list predicates to the PagerMutation builder.
+func (m *PagerMutation) Where(ps ...predicate.Pager) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the PagerMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *PagerMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Pager, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *PagerMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *PagerMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Pager).
+func (m *PagerMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *PagerMutation) Fields() []string {
+	fields := make([]string, 0, 4)
+	if m.instance_id != nil {
+		fields = append(fields, pager.FieldInstanceID)
+	}
+	if m.number != nil {
+		fields = append(fields, pager.FieldNumber)
+	}
+	if m.gate != nil {
+		fields = append(fields, pager.FieldGate)
+	}
+	if m.tags != nil {
+		fields = append(fields, pager.FieldTags)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *PagerMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case pager.FieldInstanceID:
+		return m.InstanceID()
+	case pager.FieldNumber:
+		return m.Number()
+	case pager.FieldGate:
+		return m.Gate()
+	case pager.FieldTags:
+		return m.Tags()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *PagerMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case pager.FieldInstanceID:
+		return m.OldInstanceID(ctx)
+	case pager.FieldNumber:
+		return m.OldNumber(ctx)
+	case pager.FieldGate:
+		return m.OldGate(ctx)
+	case pager.FieldTags:
+		return m.OldTags(ctx)
+	}
+	return nil, fmt.Errorf("unknown Pager field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *PagerMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case pager.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetInstanceID(v)
+		return nil
+	case pager.FieldNumber:
+		v, ok := value.(int)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetNumber(v)
+		return nil
+	case pager.FieldGate:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetGate(v)
+		return nil
+	case pager.FieldTags:
+		v, ok := value.([]string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetTags(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Pager field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *PagerMutation) AddedFields() []string {
+	var fields []string
+	if m.addinstance_id != nil {
+		fields = append(fields, pager.FieldInstanceID)
+	}
+	if m.addnumber != nil {
+		fields = append(fields, pager.FieldNumber)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *PagerMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case pager.FieldInstanceID:
+		return m.AddedInstanceID()
+	case pager.FieldNumber:
+		return m.AddedNumber()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *PagerMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case pager.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddInstanceID(v)
+		return nil
+	case pager.FieldNumber:
+		v, ok := value.(int)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddNumber(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Pager numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *PagerMutation) ClearedFields() []string {
+	var fields []string
+	if m.FieldCleared(pager.FieldInstanceID) {
+		fields = append(fields, pager.FieldInstanceID)
+	}
+	if m.FieldCleared(pager.FieldGate) {
+		fields = append(fields, pager.FieldGate)
+	}
+	if m.FieldCleared(pager.FieldTags) {
+		fields = append(fields, pager.FieldTags)
+	}
+	return fields
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *PagerMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *PagerMutation) ClearField(name string) error {
+	switch name {
+	case pager.FieldInstanceID:
+		m.ClearInstanceID()
+		return nil
+	case pager.FieldGate:
+		m.ClearGate()
+		return nil
+	case pager.FieldTags:
+		m.ClearTags()
+		return nil
+	}
+	return fmt.Errorf("unknown Pager nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *PagerMutation) ResetField(name string) error {
+	switch name {
+	case pager.FieldInstanceID:
+		m.ResetInstanceID()
+		return nil
+	case pager.FieldNumber:
+		m.ResetNumber()
+		return nil
+	case pager.FieldGate:
+		m.ResetGate()
+		return nil
+	case pager.FieldTags:
+		m.ResetTags()
+		return nil
+	}
+	return fmt.Errorf("unknown Pager field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *PagerMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *PagerMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *PagerMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *PagerMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *PagerMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *PagerMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *PagerMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown Pager unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *PagerMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown Pager edge %s", name)
 }
 
 // ParcelMutation represents an operation that mutates the Parcel nodes in the graph.

@@ -362,7 +362,7 @@ func (c *PassClient) OnCreate(eng *durable.Engine, spec func(*Pass) durablefsm.S
 // Save creates the Pass in the database, with the instance that OnCreate says, unless it is
 // given one by SetInstanceID.
 func (_c *PassCreate) Save(ctx context.Context) (*Pass, error) {
-	if err := durablePassConflict(_c.conflict); err != nil {
+	if err := durablePassConflict(_c.conflict, _c); err != nil {
 		return nil, err
 	}
 	on := _c.config.driven.PassCreated.Load()
@@ -375,7 +375,7 @@ func (_c *PassCreate) Save(ctx context.Context) (*Pass, error) {
 // Save creates the Pass entities in the database, with the instances that OnCreate says, except
 // those that are given one by SetInstanceID.
 func (_c *PassCreateBulk) Save(ctx context.Context) ([]*Pass, error) {
-	if err := durablePassConflict(_c.conflict); err != nil {
+	if err := durablePassConflict(_c.conflict, _c.builders...); err != nil {
 		return nil, err
 	}
 	on := _c.config.driven.PassCreated.Load()
@@ -385,9 +385,21 @@ func (_c *PassCreateBulk) Save(ctx context.Context) ([]*Pass, error) {
 	return _c.saveWith(ctx, on.eng, on.spec, true)
 }
 
-// durablePassConflict refuses an upsert that would change a field whose update signals.
-func durablePassConflict(onConflict []sql.ConflictOption) error {
-	if len(onConflict) > 0 && durableConflictChanges(onConflict, pass.Table, pass.Columns, durablePassWatched) {
+// durablePassConflict refuses an upsert that would change a field whose update signals. A column
+// is inserted, and so may be a new value, if a builder sets it, or it has a default, or a hook may set it.
+func durablePassConflict(onConflict []sql.ConflictOption, allCreates ...*PassCreate) error {
+	if len(onConflict) == 0 {
+		return nil
+	}
+	isDefault := []string{pass.FieldCents}
+	allColumns := slices.DeleteFunc(slices.Clone(pass.Columns), func(aColumn string) bool {
+		return slices.Contains(durablePassWatched, aColumn) && !slices.Contains(isDefault, aColumn) &&
+			!slices.ContainsFunc(allCreates, func(b *PassCreate) bool {
+				_, isSet := b.mutation.Field(aColumn)
+				return isSet || len(b.hooks) > 0
+			})
+	})
+	if durableConflictChanges(onConflict, pass.Table, allColumns, durablePassWatched) {
 		return &ValidationError{Name: durablePassWatched[0], err: errors.New("ent: an upsert may not change a field of OnUpdate, since ent does not tell which rows it has changed: use DoNothing, or Ignore, and then update")}
 	}
 	return nil
@@ -417,7 +429,7 @@ func (_c *PassCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec fu
 
 // saveWith is SaveWith. If given is set, an instance that the Pass has already is no error.
 func (_c *PassCreate) saveWith(ctx context.Context, eng *durable.Engine, spec func(*Pass) durablefsm.Spec, given bool) (*Pass, error) {
-	if err := durablePassConflict(_c.conflict); err != nil {
+	if err := durablePassConflict(_c.conflict, _c); err != nil {
 		return nil, err
 	}
 	var nodes []*Pass
@@ -466,7 +478,7 @@ func (_c *PassCreateBulk) saveWith(ctx context.Context, eng *durable.Engine, spe
 			return nil, fmt.Errorf("ent: OnConflict was set for builder %d. Set it on the PassCreateBulk instead", i)
 		}
 	}
-	if err := durablePassConflict(_c.conflict); err != nil {
+	if err := durablePassConflict(_c.conflict, _c.builders...); err != nil {
 		return nil, err
 	}
 	var nodes []*Pass

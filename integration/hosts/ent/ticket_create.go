@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
@@ -566,7 +567,7 @@ func (u *TicketUpsertOne) IDX(ctx context.Context) int {
 
 // Save creates the Ticket in the database.
 func (_c *TicketCreate) Save(ctx context.Context) (*Ticket, error) {
-	if err := durableTicketConflict(_c.conflict); err != nil {
+	if err := durableTicketConflict(_c.conflict, _c); err != nil {
 		return nil, err
 	}
 	return _c.saveAlone(ctx)
@@ -574,15 +575,27 @@ func (_c *TicketCreate) Save(ctx context.Context) (*Ticket, error) {
 
 // Save creates the Ticket entities in the database.
 func (_c *TicketCreateBulk) Save(ctx context.Context) ([]*Ticket, error) {
-	if err := durableTicketConflict(_c.conflict); err != nil {
+	if err := durableTicketConflict(_c.conflict, _c.builders...); err != nil {
 		return nil, err
 	}
 	return _c.saveAlone(ctx)
 }
 
-// durableTicketConflict refuses an upsert that would change a field whose update signals.
-func durableTicketConflict(onConflict []sql.ConflictOption) error {
-	if len(onConflict) > 0 && durableConflictChanges(onConflict, ticket.Table, ticket.Columns, durableTicketWatched) {
+// durableTicketConflict refuses an upsert that would change a field whose update signals. A column
+// is inserted, and so may be a new value, if a builder sets it, or it has a default, or a hook may set it.
+func durableTicketConflict(onConflict []sql.ConflictOption, allCreates ...*TicketCreate) error {
+	if len(onConflict) == 0 {
+		return nil
+	}
+	isDefault := []string{ticket.FieldCents}
+	allColumns := slices.DeleteFunc(slices.Clone(ticket.Columns), func(aColumn string) bool {
+		return slices.Contains(durableTicketWatched, aColumn) && !slices.Contains(isDefault, aColumn) &&
+			!slices.ContainsFunc(allCreates, func(b *TicketCreate) bool {
+				_, isSet := b.mutation.Field(aColumn)
+				return isSet || len(b.hooks) > 0
+			})
+	})
+	if durableConflictChanges(onConflict, ticket.Table, allColumns, durableTicketWatched) {
 		return &ValidationError{Name: durableTicketWatched[0], err: errors.New("ent: an upsert may not change a field of OnUpdate, since ent does not tell which rows it has changed: use DoNothing, or Ignore, and then update")}
 	}
 	return nil
@@ -596,7 +609,7 @@ func durableTicketConflict(onConflict []sql.ConflictOption) error {
 //
 // Hooks see the creation as one, without the instance's id.
 func (_c *TicketCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Ticket) durablefsm.Spec) (*Ticket, error) {
-	if err := durableTicketConflict(_c.conflict); err != nil {
+	if err := durableTicketConflict(_c.conflict, _c); err != nil {
 		return nil, err
 	}
 	var nodes []*Ticket
@@ -638,7 +651,7 @@ func (_c *TicketCreateBulk) SaveWith(ctx context.Context, eng *durable.Engine, s
 			return nil, fmt.Errorf("ent: OnConflict was set for builder %d. Set it on the TicketCreateBulk instead", i)
 		}
 	}
-	if err := durableTicketConflict(_c.conflict); err != nil {
+	if err := durableTicketConflict(_c.conflict, _c.builders...); err != nil {
 		return nil, err
 	}
 	var nodes []*Ticket

@@ -20,6 +20,8 @@ type Tx struct {
 	Ledger *LedgerClient
 	// Order is the client for interacting with the Order builders.
 	Order *OrderClient
+	// Pager is the client for interacting with the Pager builders.
+	Pager *PagerClient
 	// Parcel is the client for interacting with the Parcel builders.
 	Parcel *ParcelClient
 	// Pass is the client for interacting with the Pass builders.
@@ -164,6 +166,7 @@ func (tx *Tx) init() {
 	tx.Invoice = NewInvoiceClient(tx.config)
 	tx.Ledger = NewLedgerClient(tx.config)
 	tx.Order = NewOrderClient(tx.config)
+	tx.Pager = NewPagerClient(tx.config)
 	tx.Parcel = NewParcelClient(tx.config)
 	tx.Pass = NewPassClient(tx.config)
 	tx.Shipment = NewShipmentClient(tx.config)

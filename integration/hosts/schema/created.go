@@ -71,3 +71,20 @@ func (Pass) Mixin() []ent.Mixin {
 
 // Fields returns the fields of a pass.
 func (Pass) Fields() []ent.Field { return []ent.Field{field.Int64("cents").Default(0)} }
+
+// Pager signals its instance when its tags change, which have no default.
+type Pager struct{ ent.Schema }
+
+// Mixin returns the link to the instance.
+func (Pager) Mixin() []ent.Mixin {
+	return []ent.Mixin{entity.DrivenBy("checkout").OnUpdate("tags")}
+}
+
+// Fields returns the fields of a pager.
+func (Pager) Fields() []ent.Field {
+	return []ent.Field{
+		field.Int("number").Unique(),
+		field.String("gate").Optional(),
+		field.Strings("tags").Optional(),
+	}
+}

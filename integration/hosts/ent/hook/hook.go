@@ -45,6 +45,18 @@ func (f OrderFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error
 	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.OrderMutation", m)
 }
 
+// The PagerFunc type is an adapter to allow the use of ordinary
+// function as Pager mutator.
+type PagerFunc func(context.Context, *ent.PagerMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f PagerFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.PagerMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.PagerMutation", m)
+}
+
 // The ParcelFunc type is an adapter to allow the use of ordinary
 // function as Parcel mutator.
 type ParcelFunc func(context.Context, *ent.ParcelMutation) (ent.Value, error)

@@ -59,6 +59,20 @@ var (
 			},
 		},
 	}
+	// PagersColumns holds the columns for the "pagers" table.
+	PagersColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeInt, Increment: true},
+		{Name: "instance_id", Type: field.TypeInt64, Unique: true, Nullable: true},
+		{Name: "number", Type: field.TypeInt, Unique: true},
+		{Name: "gate", Type: field.TypeString, Nullable: true},
+		{Name: "tags", Type: field.TypeJSON, Nullable: true},
+	}
+	// PagersTable holds the schema information for the "pagers" table.
+	PagersTable = &schema.Table{
+		Name:       "pagers",
+		Columns:    PagersColumns,
+		PrimaryKey: []*schema.Column{PagersColumns[0]},
+	}
 	// ParcelsColumns holds the columns for the "parcels" table.
 	ParcelsColumns = []*schema.Column{
 		{Name: "id", Type: field.TypeInt, Increment: true},
@@ -138,6 +152,7 @@ var (
 		InvoicesTable,
 		LedgersTable,
 		OrdersTable,
+		PagersTable,
 		ParcelsTable,
 		PassesTable,
 		ShipmentsTable,

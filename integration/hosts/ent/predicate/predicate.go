@@ -15,6 +15,9 @@ type Ledger func(*sql.Selector)
 // Order is the predicate function for order builders.
 type Order func(*sql.Selector)
 
+// Pager is the predicate function for pager builders.
+type Pager func(*sql.Selector)
+
 // Parcel is the predicate function for parcel builders.
 type Parcel func(*sql.Selector)
 
