@@ -20,7 +20,7 @@ type Verb string
 // The verbs. A purse is an instance that takes bits until it is closed.
 const (
 	Insert Verb = "insert"
-	Add    Verb = "add"   // a signal with a bit of its own
+	Add    Verb = "add"   // a signal with a separate bit
 	Close  Verb = "close" // a signal with which the instance is done
 	Cancel Verb = "cancel"
 	Get    Verb = "get"
