@@ -153,21 +153,19 @@ func (r *rig) runs(v *visit) (ended func()) {
 // stuck is the condition that the row g is there to be blocked.
 const stuck = `(g.fsm = 'bystander' AND NOT coalesce(g.labels ? 'opened', false))`
 
-// mustSQL lists the work that engines have to do now, and dueSQL the instances that may run now,
-// unless something holds them back.
-const (
-	mustSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-		SELECT format('%s %s, %s', x.what, x.id, x.status) FROM c CROSS JOIN LATERAL (
-			SELECT 'claim' AS what, g.id, g.status FROM gendurable.gen_durable g WHERE g.status = 'executing'
-			UNION ALL SELECT 'skip', g.id, g.status FROM gendurable.gen_durable g WHERE g.status = 'runnable' AND g.pick_lane = 5 AND NOT g.paused
-			UNION ALL SELECT 'rest', g.id, g.status FROM gendurable.gen_durable g WHERE g.losers IS NOT NULL
-				AND (g.status <> 'awaiting_children' OR g.losers[1] <> g.round) OR g.graphs IS NOT NULL AND g.finished_at IS NOT NULL
-			UNION ALL SELECT 'timeout', g.id, g.status FROM gendurable.gen_durable g
-				WHERE g.status IN ('awaiting_signal', 'awaiting_children') AND g.await_deadline <= c.now
-			UNION ALL SELECT 'deadline', g.id, g.status FROM gendurable.gen_durable g WHERE g.finished_at IS NULL AND g.deadline <= c.now) x`
-	dueSQL = `SELECT g.id FROM gendurable.gen_durable g WHERE g.status = 'runnable' AND g.pick_lane <> 5 AND NOT g.paused
-		AND g.eligible_at <= clock_timestamp() AND g.fsm <> 'stranger' AND NOT ` + stuck + ` ORDER BY 1`
-)
+// undoneSQL lists the work that engines have to do now, and the instances that may run now, unless
+// something holds them back. Both are of one snapshot: an instance between two steps is in it once.
+const undoneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+	SELECT x.what, x.id, x.status FROM c CROSS JOIN LATERAL (
+		SELECT 'claim' AS what, g.id, g.status FROM gendurable.gen_durable g WHERE g.status = 'executing'
+		UNION ALL SELECT 'skip', g.id, g.status FROM gendurable.gen_durable g WHERE g.status = 'runnable' AND g.pick_lane = 5 AND NOT g.paused
+		UNION ALL SELECT 'rest', g.id, g.status FROM gendurable.gen_durable g WHERE g.losers IS NOT NULL
+			AND (g.status <> 'awaiting_children' OR g.losers[1] <> g.round) OR g.graphs IS NOT NULL AND g.finished_at IS NOT NULL
+		UNION ALL SELECT 'timeout', g.id, g.status FROM gendurable.gen_durable g
+			WHERE g.status IN ('awaiting_signal', 'awaiting_children') AND g.await_deadline <= c.now
+		UNION ALL SELECT 'deadline', g.id, g.status FROM gendurable.gen_durable g WHERE g.finished_at IS NULL AND g.deadline <= c.now
+		UNION ALL SELECT '', g.id, g.status FROM gendurable.gen_durable g WHERE g.status = 'runnable' AND g.pick_lane <> 5 AND NOT g.paused
+			AND g.eligible_at <= c.now AND g.fsm <> 'stranger' AND NOT ` + stuck + `) x ORDER BY 2`
 
 // holding are causes for which an instance does not run until something else happens. Others go by
 // themselves.
@@ -188,12 +186,8 @@ func (r *rig) await(until int) (left bool, err error) {
 	var seen progress
 	looks := 0
 	calm := steady.Happens(r.t, gives, func() (now progress, done bool) {
-		select {
-		case e := <-r.leaving:
-			if err = r.leave(e); err != nil {
-				return now, true
-			}
-		default:
+		if err = r.relieve(); err != nil {
+			return now, true
 		}
 		now.steps = r.taken()
 		if left = now.steps >= until; left || r.ctx.Err() != nil {
@@ -225,16 +219,34 @@ func (r *rig) await(until int) (left bool, err error) {
 	return left, nil
 }
 
-// due returns the work that engines have to do, and the instances that may run now.
+// relieve ends the engine whose step waits for that, if one does.
+func (r *rig) relieve() error {
+	select {
+	case e := <-r.leaving:
+		return r.leave(e)
+	default:
+		return nil
+	}
+}
+
+// due returns the work that engines have to do, or else the instances that may run now.
 func (r *rig) due() (must string, due []fsm.ID, err error) {
-	rows, _ := r.pool.Query(r.ctx, mustSQL)
-	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	rows, _ := r.pool.Query(r.ctx, undoneSQL)
+	var what, status string
+	var id fsm.ID
+	var all []string
+	_, err = pgx.ForEachRow(rows, []any{&what, (*int64)(&id), &status}, func() error {
+		if what == "" {
+			due = append(due, id)
+		} else {
+			all = append(all, fmt.Sprintf("%s %d, %s", what, id, status))
+		}
+		return nil
+	})
 	if err != nil || len(all) > 0 {
 		return fmt.Sprint(all), nil, err
 	}
-	rows, _ = r.pool.Query(r.ctx, dueSQL)
-	due, err = pgx.CollectRows(rows, pgx.RowTo[fsm.ID])
-	return "", due, err
+	return "", due, nil
 }
 
 // heldBack returns an instance that nothing holds back, or "".

@@ -87,7 +87,9 @@ func (r *rig) look() error {
 	all, err := r.broken()
 	if err == nil && r.fleet != nil && len(all) > 0 {
 		steady.Happens(r.t, gives, func() (int, bool) {
-			all, err = r.broken()
+			if err = r.relieve(); err == nil {
+				all, err = r.broken()
+			}
 			return r.taken(), err != nil || len(all) == 0
 		})
 	}

@@ -1,6 +1,7 @@
 package pairs
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -20,10 +21,17 @@ func TestMain(m *testing.M) { pgtest.NoLeaks(m) }
 
 // chosen returns what an environment variable lists, or all.
 func chosen(variable string, all []string) []string {
-	if some := os.Getenv(variable); some != "" {
-		return strings.Split(some, ",")
+	text := os.Getenv(variable)
+	if text == "" {
+		return all
 	}
-	return all
+	some := strings.Split(text, ",")
+	for _, name := range some {
+		if !slices.Contains(all, name) {
+			panic(fmt.Sprintf("%s: there is no %q among %s", variable, name, all))
+		}
+	}
+	return some
 }
 
 // sample returns n cases of pairs and triples. With every pair of features comes a verb and a
