@@ -14,18 +14,27 @@ var (
 	letter = fsm.DeclareSignal[string]("letter")
 )
 
-// sendTo sends a signal to half of the instances that await it, so that others still wait when
-// these have ended.
-func (r *rig) sendTo(step string, m fsm.Message) error {
-	var waiting []fsm.ID
+// waitingAt returns half of the instances that await a signal at a step, so that others still wait
+// when these have ended.
+func (r *rig) waitingAt(step string) ([]fsm.RawInstance, error) {
+	var waiting []fsm.RawInstance
 	for i, err := range r.eng.All(r.ctx, engine.Query{Filter: engine.Filter{Machine: unit.Name(), Step: step, Status: []fsm.Status{fsm.StatusAwaitingSignal}}}) {
 		if err != nil {
-			return err
+			return nil, err
 		}
-		waiting = append(waiting, i.ID)
+		waiting = append(waiting, i)
 	}
-	for _, id := range waiting[:(len(waiting)+1)/2] {
-		if _, err := r.eng.Signal(r.ctx, id, m); err != nil {
+	return waiting[:(len(waiting)+1)/2], nil
+}
+
+// sendTo sends a signal to half of the instances that await it at a step.
+func (r *rig) sendTo(step string, m fsm.Message) error {
+	waiting, err := r.waitingAt(step)
+	if err != nil {
+		return err
+	}
+	for _, i := range waiting {
+		if _, err := r.eng.Signal(r.ctx, i.ID, m); err != nil {
 			return err
 		}
 	}

@@ -30,7 +30,8 @@ import (
 // monthly are the features of the instances that live in a month: those that say nothing of all
 // instances, and not of one key.
 var monthly = []string{
-	"signal", "again", "unless", "join", "race", "stream", "graph", "left", "early", "rest", "failfast", "grow", "crowd", "intx", "batch", "oncreate",
+	"signal", "again", "unless", "join", "race", "stream", "graph", "left", "early", "rest", "failfast", "grow", "crowd", "intx", "batch",
+	"oncreate", "update",
 }
 
 // keepHistory is how long a month's engines keep the history, and keptFor how long a signal is

@@ -48,6 +48,9 @@ func TestPairsFindMutants(t *testing.T) {
 			"race,race,signal,fleet/none/slow/1", "a parent counts other children than there are|a parent sleeps|it does not end|engines leave work undone|a race sleeps"},
 		{"an upsert gives an entity a second instance", [][2]string{{"AND e.instance_id IS NULL ORDER", "ORDER"}},
 			"oncreate,signal/rewind/none/1", "an entity has no instance, and cannot get one|an entity and its instance are not there together"},
+		{"many letters wake nobody", [][2]string{{"AND g.awaits && m.names", "AND false"}}, "update/none/none/1", "an update wakes nobody"},
+		{"two equal letters of a call are both sent", [][2]string{{"row_number() OVER (PARTITION BY m.id, m.dedup ORDER BY m.n) = 1 AS first", "true AS first"}},
+			"update/none/none/1", "one of two equal letters is no duplicate"},
 		{"entities are deleted beside live instances", [][2]string{{"SELECT x.id, x.status::text FROM", "SELECT x.id, 'done' FROM"}},
 			"entity,timer/none/none/1", "an entity may be deleted while its instance lives"},
 		{"a step's own transaction takes effect without its claim", [][2]string{

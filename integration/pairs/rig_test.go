@@ -63,13 +63,14 @@ func newBase(t *testing.T, change pgtest.Batches) *base {
 // hostSQL makes the tables of the host.
 const hostSQL = `CREATE SCHEMA host; CREATE TABLE host.booked (instance bigint, visit bigint);
 	CREATE TABLE host.entities (name text PRIMARY KEY, instance bigint);
-	CREATE TABLE host.parcels (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, number text UNIQUE, instance_id bigint UNIQUE)`
+	CREATE TABLE host.parcels (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, number text UNIQUE, instance_id bigint UNIQUE);
+	CREATE TABLE host.seats (number text PRIMARY KEY, instance_id bigint UNIQUE, cents bigint NOT NULL DEFAULT 0)`
 
 // clear empties the tables for the next case.
 func (b *base) clear(ctx context.Context) error {
 	_, err := b.pool.Exec(ctx, `TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.edges, gendurable.kept_signals, gendurable.windows,
 		gendurable.gates, gendurable.gate_keys, gendurable.schedules, gendurable.lost_claims, gendurable.paused_queues, gendurable.history,
-		gendurable.recorded_machines, gendurable.definitions, gendurable.workers, host.booked, host.entities, host.parcels`)
+		gendurable.recorded_machines, gendurable.definitions, gendurable.workers, host.booked, host.entities, host.parcels, host.seats`)
 	return err
 }
 
