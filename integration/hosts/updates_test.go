@@ -210,6 +210,32 @@ func TestUpdateNeedsLive(t *testing.T) {
 	})
 }
 
+// An update is not done without its signal: a full inbox refuses the update of all entities.
+func TestAFullInboxRefusesAnUpdate(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		ctx := t.Context()
+		client := ent.NewClient(ent.Driver(driver))
+		narrow, err := engine.New(engine.Config{Pool: s.pool, Limits: engine.Limits{Inbox: 1}})
+		require.NoError(t, err)
+		client.Ticket.OnUpdate(narrow, priced)
+		all := s.tickets(client, 0, 1, 2)
+		_, err = s.eng.Signal(ctx, *all[1].InstanceID, fsm.DeclareSignal[int]("other").With(1))
+		require.NoError(t, err)
+
+		require.ErrorIs(t, client.Ticket.Update().SetCents(5).Exec(ctx), engine.ErrInboxFull)
+		require.ErrorIs(t, all[1].Update().SetCents(5).Exec(ctx), engine.ErrInboxFull)
+		for _, one := range all {
+			require.Zero(t, must[*ent.Ticket](t)(client.Ticket.Get(ctx, one.ID)).Cents)
+			s.waitsOn(one)
+		}
+		client.Ticket.OnUpdate(s.eng, priced) // whose inboxes have room
+		require.NoError(t, client.Ticket.Update().SetCents(5).Exec(ctx))
+		s.paysOut(all[0], 5)
+		s.paysOut(all[1], 5)
+		s.paysOut(all[2], 5)
+	})
+}
+
 // ent does not tell which rows an upsert has changed. So one that would change a field is refused.
 func TestUpsertsDoNotUpdate(t *testing.T) {
 	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {

@@ -179,3 +179,19 @@ func TestDeliverManyLocksInOrder(t *testing.T) {
 	}
 	require.Equal(t, 20*20*2, b.number(`SELECT count(*) FROM gendurable.signals`))
 }
+
+// SignalMany waits for a lock for half a second, since it keeps all other targets locked meanwhile;
+// a delivery of one, which keeps nobody else, waits longer.
+func TestDeliverManyWaitsForLocksBriefly(t *testing.T) {
+	b := newBench(t)
+	b.exec(`CREATE TABLE waits (name text, long text)`)
+	b.exec(`CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		INSERT INTO waits VALUES (NEW.name, current_setting('lock_timeout')); RETURN NEW; END $$`)
+	b.exec(`CREATE TRIGGER noted BEFORE INSERT ON gendurable.signals FOR EACH ROW EXECUTE FUNCTION noted()`)
+	to := byID(b.parked("go"))
+	_, err := b.DeliverMany(t.Context(), []store.Letter{letter(to, named("one")), letter(to, named("two"))}, cap10)
+	require.NoError(t, err)
+	_, err = b.Deliver(t.Context(), to, named("alone"), cap10)
+	require.NoError(t, err)
+	require.Equal(t, "alone 2s, one 500ms, two 500ms", b.text(`SELECT string_agg(name || ' ' || long, ', ' ORDER BY name) FROM waits`))
+}
