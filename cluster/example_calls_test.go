@@ -46,6 +46,31 @@ func ExampleCluster_InsertMany() {
 	// <nil>
 }
 
+// Each letter goes to the place of its target.
+func ExampleCluster_SignalMany() {
+	c, closing := twoPlaces(engine.Config{})
+	defer closing()
+	ctx := context.Background()
+	name := fsm.DeclareSignal[string]("name")
+	for _, key := range []fsm.Key{"greet-ada", "greet-bob"} {
+		_, err := c.Insert(ctx, greet.New("").Key(key).After(time.Hour))
+		check(err)
+	}
+	done, err := c.SignalMany(ctx, []engine.Letter{
+		{To: fsm.Key("greet-ada"), Message: name.With("Ada")}, {To: fsm.Key("greet-bob"), Message: name.With("Bob")},
+		{To: fsm.Key("greet-eve"), Message: name.With("Eve")},
+	})
+	for _, one := range done {
+		fmt.Println("place", cluster.PlaceOfID(one.To), errors.Is(one.Err, engine.ErrNoTarget))
+	}
+	fmt.Println(err)
+	// Output:
+	// place 0 false
+	// place 1 false
+	// place 0 true
+	// <nil>
+}
+
 // A spec whose keys belong to different places is refused. A tag makes them belong to one.
 func ExampleCluster_Insert() {
 	c, closing := twoPlaces(engine.Config{})

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
@@ -81,44 +82,61 @@ func (c *Cluster) InsertMany(ctx context.Context, specs []fsm.Spec) ([]Inserted,
 	if len(specs) == 0 {
 		return nil, nil
 	}
-	done := make([]Inserted, len(specs))
-	parts := map[*place][]int{}
+	done, at := make([]Inserted, len(specs)), make([]*place, len(specs))
 	for i, spec := range specs {
-		at, err := placed(spec, i, len(c.places))
+		n, err := placed(spec, i, len(c.places))
 		if err != nil {
 			return nil, err
 		}
-		p := c.places[max(0, at)]
-		if at < 0 {
-			p = c.next()
+		if at[i] = c.places[max(0, n)]; n < 0 {
+			at[i] = c.next()
 		}
-		done[i].Place = p.index
-		parts[p] = append(parts[p], i)
+		done[i].Place = at[i].index
 	}
+	err := parted(ctx, c, specs, at,
+		func(e *engine.Engine, part []fsm.Spec) ([]engine.Inserted, error) { return e.InsertMany(ctx, part) },
+		func(i int, in engine.Inserted, err error) { done[i].Inserted, done[i].Err = in, err })
+	return done, err
+}
+
+// parted calls a verb that takes many at the place of each, all places side by side. It hands on
+// what becomes of each, by its index in the whole, and returns the errors of the places. It
+// leaves out elements without a place.
+func parted[In, Out any](ctx context.Context, c *Cluster, all []In, at []*place, verb func(*engine.Engine, []In) ([]Out, error),
+	became func(i int, out Out, err error),
+) error {
+	parts, of := make([][]In, len(c.places)), make([][]int, len(c.places))
 	var concerned []*place
-	for _, p := range c.places {
-		if len(parts[p]) > 0 {
+	for i, p := range at {
+		if p == nil {
+			continue
+		}
+		if len(parts[p.index]) == 0 {
 			concerned = append(concerned, p)
 		}
+		parts[p.index], of[p.index] = append(parts[p.index], all[i]), append(of[p.index], i)
 	}
-	answers := side(concerned, func(p *place) ([]engine.Inserted, error) {
-		part := make([]fsm.Spec, len(parts[p]))
-		for i, n := range parts[p] {
-			part[i] = specs[n]
-		}
-		return in(ctx, p, func(e *engine.Engine) ([]engine.Inserted, error) { return e.InsertMany(ctx, part) })
+	slices.SortFunc(concerned, func(a, b *place) int { return a.index - b.index })
+	answers := side(concerned, func(p *place) ([]Out, error) {
+		return in(ctx, p, func(e *engine.Engine) ([]Out, error) { return verb(e, parts[p.index]) })
 	})
 	for _, a := range answers {
+		whole := of[a.place.index]
 		if wrong, ok := errors.AsType[*engine.InsertError](a.err); ok {
-			wrong.Index = parts[a.place][wrong.Index]
+			wrong.Index = whole[wrong.Index]
 		}
-		for i, n := range parts[a.place] {
-			if done[n].Err = a.err; a.err == nil {
-				done[n].Inserted = a.value[i]
+		if wrong, ok := errors.AsType[*engine.SignalError](a.err); ok {
+			wrong.Index = whole[wrong.Index]
+		}
+		for n, i := range whole {
+			var out Out
+			if a.err == nil {
+				out = a.value[n]
 			}
+			became(i, out, a.err)
 		}
 	}
-	return done, errors.Join(failed(answers)...)
+	return errors.Join(failed(answers)...)
 }
 
 // Signal puts a message into the inbox of a live instance, as [engine.Engine.Signal] does: by id at
@@ -126,4 +144,32 @@ func (c *Cluster) InsertMany(ctx context.Context, specs []fsm.Spec) ([]Inserted,
 // key only if the key belongs to that place, e.g. by a tag that it shares with its parent's key.
 func (c *Cluster) Signal(ctx context.Context, to fsm.Target, m fsm.Message) (engine.Delivery, error) {
 	return on(ctx, c, to, engine.ErrNoTarget, func(e *engine.Engine) (engine.Delivery, error) { return e.Signal(ctx, to, m) })
+}
+
+// SignalMany delivers each message at the place of its target, as Signal does: one transaction per
+// place, all places side by side, with at most [engine.MaxSignals] messages for each. It returns
+// one Signalled per letter, in input order. A place that refuses or does not answer fails only its
+// own letters: they have an Err, and the returned error joins the *[PlaceError] of each such place.
+// SignalMany waits for a place until ctx ends.
+//
+// A fault of a letter refuses all letters of its place; the [engine.SignalError] has the index in
+// the whole call.
+func (c *Cluster) SignalMany(ctx context.Context, letters []engine.Letter) ([]engine.Signalled, error) {
+	if len(letters) == 0 {
+		return nil, nil
+	}
+	done, at := make([]engine.Signalled, len(letters)), make([]*place, len(letters))
+	for i, l := range letters {
+		at[i], done[i].Err = c.target(l.To, engine.ErrNoTarget)
+	}
+	err := parted(ctx, c, letters, at,
+		func(e *engine.Engine, part []engine.Letter) ([]engine.Signalled, error) {
+			return e.SignalMany(ctx, part)
+		},
+		func(i int, one engine.Signalled, err error) {
+			if done[i] = one; err != nil {
+				done[i].Err = err
+			}
+		})
+	return done, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -256,6 +257,65 @@ func TestInsertManySaysWhatBecameOfEach(t *testing.T) {
 	require.NoError(t, done[0].Err)
 	require.Error(t, done[1].Err)
 	none, err := c.InsertMany(t.Context(), nil)
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
+// Of a SignalMany each place delivers its letters, or not.
+func TestSignalManySaysWhatBecameOfEach(t *testing.T) {
+	t.Parallel()
+	s := initialised(t, 3)
+	c := open(t, s.places)
+	var letters []engine.Letter
+	for i := range 6 {
+		key := keyOf(i%3, 3, i)
+		id, err := c.Insert(t.Context(), ticket.New("").Key(key))
+		require.NoError(t, err)
+		to := fsm.Target(key)
+		if i < 3 {
+			to = id
+		}
+		letters = append(letters, engine.Letter{To: to, Message: paid.With(i).DedupKey("once")})
+	}
+	letters = append(letters, engine.Letter{To: fsm.ID(7 << 44), Message: paid.With(0)}, engine.Letter{To: keyOf(0, 3, 77), Message: paid.With(0)})
+	s.cutOff(1)
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	done, err := c.SignalMany(short, letters)
+	require.Equal(t, 1, placeError(t, err).Place)
+	require.Len(t, cluster.PlaceErrors(err), 1)
+	require.Len(t, done, len(letters))
+	for i, one := range done {
+		switch {
+		case i >= 6:
+			require.ErrorIs(t, one.Err, engine.ErrNoTarget)
+		case i%3 == 1:
+			require.Equal(t, 1, placeError(t, one.Err).Place)
+		default:
+			require.NoError(t, one.Err)
+			require.Equal(t, i%3, cluster.PlaceOfID(one.To))
+			require.False(t, one.Duplicate)
+		}
+	}
+	s.restore(1)
+	done, err = c.SignalMany(within(t), letters[:6])
+	require.NoError(t, err)
+	for i, one := range done {
+		require.NoError(t, one.Err)
+		require.Equal(t, i%3 != 1, one.Duplicate)
+	}
+
+	// A fault of a letter refuses all letters of its place, by its index in the whole.
+	wrong := fsm.DeclareSignal[int](strings.Repeat("x", 600)).With(1)
+	done, err = c.SignalMany(t.Context(), []engine.Letter{
+		{To: keyOf(0, 3, 0), Message: paid.With(8)}, {To: keyOf(1, 3, 1), Message: paid.With(8)}, {To: keyOf(1, 3, 4), Message: wrong},
+	})
+	at, ok := errors.AsType[*engine.SignalError](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, 2, at.Index)
+	require.NoError(t, done[0].Err)
+	require.Error(t, done[1].Err)
+	none, err := c.SignalMany(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, none)
 }

@@ -180,8 +180,8 @@ func TestDeliverManyLocksInOrder(t *testing.T) {
 	require.Equal(t, 20*20*2, b.number(`SELECT count(*) FROM gendurable.signals`))
 }
 
-// SignalMany waits for a lock for half a second, since it keeps all other targets locked meanwhile;
-// a delivery of one, which keeps nobody else, waits longer.
+// SignalMany waits for a lock for half a second, since it keeps all other targets locked meanwhile.
+// A delivery of one message waits longer.
 func TestDeliverManyWaitsForLocksBriefly(t *testing.T) {
 	b := newBench(t)
 	b.exec(`CREATE TABLE waits (name text, long text)`)
