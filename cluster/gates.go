@@ -47,6 +47,13 @@ func (a *Admin) SetGateWeight(ctx context.Context, key string, weight int, optio
 	})
 }
 
+// SetGatePlaces is [engine.Admin.SetGatePlaces] at all places. It returns the errors of SetGate.
+func (a *Admin) SetGatePlaces(ctx context.Context, key string, places int, options ...engine.VerbOption) (changed bool, err error) {
+	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) {
+		return at.SetGatePlaces(ctx, key, places, options...)
+	})
+}
+
 // PlaceGate is a gate of one place, with what it does there.
 type PlaceGate struct {
 	Place int `json:"place"`

@@ -21,6 +21,7 @@ const (
 	VerbCloseGate     Verb = "close_gate"
 	VerbOpenGate      Verb = "open_gate"
 	VerbSetGateWeight Verb = "set_gate_weight"
+	VerbSetGatePlaces Verb = "set_gate_places"
 )
 
 // These bound a [Gate] and its keys.

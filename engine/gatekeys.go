@@ -30,6 +30,9 @@ type GateKey struct {
 	Key string `json:"key"` // such as per-customer/acme; of all values together the gate's name
 	// Weight is how many turns the key gets where others get one: 1 unless SetGateWeight has set it.
 	Weight int `json:"weight"`
+	// Places is how many instances of the key execute at a time, in place of the gate's Places: 0
+	// unless SetGatePlaces has set it.
+	Places int `json:"places,omitempty"`
 	// Pace is the part of the gate's Rate that counts: 1 unless a provider has slowed the key down.
 	Pace float64 `json:"pace"`
 	// ClosedUntil is when the key opens; GateForGood if only OpenGate opens it, zero if it is open.
@@ -79,6 +82,30 @@ func (a *Admin) SetGateWeight(ctx context.Context, key string, weight int, optio
 	}
 	return a.changeKey(ctx, VerbSetGateWeight, key, options, func(key string, by store.By) (bool, error) {
 		return a.engine.store.WeighGateKey(ctx, key, weight, by)
+	})
+}
+
+// SetGatePlaces sets how many instances of one key of a gate with a label execute at a time, from 1
+// to MaxGatePlaces, in place of the gate's Places, which may bound nothing; at a gate with Run, how
+// many are under way. 0: as many as the gate says. It reports whether that changed anything. The
+// gate's Total and rates hold as before, and a closed gate lets none begin. Executing instances go
+// on, and none begins before fewer than places execute.
+//
+// Each process obeys with its next claim, and remembers up to 1,000 such keys for batches: one that
+// waits for more instances of another key may wait its whole time in vain. Errors: as of CloseGate.
+func (a *Admin) SetGatePlaces(ctx context.Context, key string, places int, options ...VerbOption) (changed bool, err error) {
+	if places < 0 || places > MaxGatePlaces {
+		return false, &VerbError{VerbSetGatePlaces, "places", fmt.Errorf("%d, want 1 to %d, or 0 for the places of the gate", places, MaxGatePlaces)}
+	}
+	if !strings.Contains(key, "/") {
+		return false, &VerbError{VerbSetGatePlaces, "key", fmt.Errorf("%.80q has no value: name one key, such as %.80s/acme; SetGate sets the places of all", key, key)}
+	}
+	return a.changeKey(ctx, VerbSetGatePlaces, key, options, func(key string, by store.By) (bool, error) {
+		changed, err := a.engine.store.PlaceGateKey(ctx, key, places, by)
+		if w := a.engine.worker; w != nil && err == nil {
+			w.Freed(key)
+		}
+		return changed, err
 	})
 }
 
@@ -142,8 +169,8 @@ func gateKey(key string) (string, error) {
 	return name + "/" + string(runes[:min(len(runes), MaxGateKeyRunes)]), nil
 }
 
-// GateKeys lists the keys of a gate that are closed, slowed down or have a weight, by key: at most
-// MaxGateKeys of them. Within bounds it lists only keys of gates that Gates lists. Errors: as of
+// GateKeys lists the keys of a gate that are closed, slowed down, or have a weight or places of
+// their own, by key: at most MaxGateKeys of them. Within bounds it lists only keys of gates that Gates lists. Errors: as of
 // SetGate.
 func (a *Admin) GateKeys(ctx context.Context, gate string) (keys []GateKey, err error) {
 	defer a.engine.explain(ctx, toRead("gate_keys"), &err)
@@ -171,6 +198,9 @@ func (a *Admin) GateKeys(ctx context.Context, gate string) (keys []GateKey, err 
 	keys = make([]GateKey, len(rows))
 	for i, r := range rows {
 		keys[i] = GateKey{Key: r.ID, Weight: int(r.Weight), Pace: r.Pace}
+		if r.Places != nil {
+			keys[i].Places = int(*r.Places)
+		}
 		if r.ClosedUntil != nil && r.ClosedUntil.After(now) {
 			keys[i].ClosedUntil = r.ClosedUntil.UTC()
 		}

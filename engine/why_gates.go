@@ -39,7 +39,7 @@ func (w *why) gates() {
 	}
 	known := w.gateKeys(own.Name)
 	w.closed(own, known)
-	w.places(CauseGate, own.Name, own.Places, instance.Queue(own.Queue), instance.SeatNotNil())
+	w.places(CauseGate, own.Name, own.Places, nil, instance.Queue(own.Queue), instance.SeatNotNil())
 	w.rate(known, own.Name, own.Rate, func() (float64, int) { return 1, 0 })
 }
 
@@ -48,12 +48,12 @@ func (w *why) atGate(g *store.Gate, key string) {
 	known := w.gateKeys(key, g.Name)
 	w.closed(g, known)
 	if g.Run {
-		w.places(CauseGateRun, key, g.Places, instance.RunGate(key), instance.RunPlaceNotNil(), instance.FinishedAtIsNil())
+		w.places(CauseGateRun, key, g.Places, known, instance.RunGate(key), instance.RunPlaceNotNil(), instance.FinishedAtIsNil())
 		return
 	}
-	w.places(CauseGate, key, g.Places, instance.Gate(key), instance.PlaceNotNil())
+	w.places(CauseGate, key, g.Places, known, instance.Gate(key), instance.PlaceNotNil())
 	if g.Total > 0 {
-		w.places(CauseGate, g.Name, g.Total, instance.GateHasPrefix(g.Name+"/"), instance.PlaceNotNil())
+		w.places(CauseGate, g.Name, g.Total, nil, instance.GateHasPrefix(g.Name+"/"), instance.PlaceNotNil())
 	}
 	if g.Rate.N == 0 && g.TotalRate.N == 0 {
 		return
@@ -94,14 +94,23 @@ func (w *why) closed(g *store.Gate, known *[]*ent.GateKey) {
 	})
 }
 
-// places looks whether all places are taken, and by whom.
-func (w *why) places(kind CauseKind, key string, most int, held ...predicate.Instance) {
-	if most <= 0 {
+// places looks whether all places are taken, and by whom. A key that is known may have places of its
+// own; nil: it has none.
+func (w *why) places(kind CauseKind, key string, most int, known *[]*ent.GateKey, held ...predicate.Instance) {
+	own := known != nil && strings.Contains(key, "/") && most != 0
+	look := most
+	if own {
+		look = MaxGatePlaces
+	}
+	if look <= 0 {
 		return
 	}
-	taken := w.find(most, byID(), held...)
+	taken := w.find(look, byID(), held...)
 	w.say(func() (Cause, bool) {
-		if len(*taken) < most {
+		if own {
+			most = ownPlaces(*known, key, most)
+		}
+		if most <= 0 || len(*taken) < most {
 			return Cause{}, false
 		}
 		c := Cause{Kind: kind, Names: []string{key}, IDs: foundIDs((*taken)[:min(most, whyList)]), Count: most}
@@ -110,6 +119,16 @@ func (w *why) places(kind CauseKind, key string, most int, held ...predicate.Ins
 		}
 		return c, true
 	})
+}
+
+// ownPlaces returns the places of a key, which are those of its gate unless it has its own.
+func ownPlaces(known []*ent.GateKey, key string, of int) int {
+	for _, k := range known {
+		if k.ID == key && k.Places != nil {
+			return int(*k.Places)
+		}
+	}
+	return of
 }
 
 // rate looks whether the rate of a key leaves enough for an instance by now, and if not, when. cost

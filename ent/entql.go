@@ -88,6 +88,7 @@ func schemaGraph() *sqlgraph.Schema {
 					gatekey.FieldPace:        {Type: field.TypeFloat64, Column: gatekey.FieldPace},
 					gatekey.FieldClosedUntil: {Type: field.TypeTime, Column: gatekey.FieldClosedUntil},
 					gatekey.FieldWeight:      {Type: field.TypeInt32, Column: gatekey.FieldWeight},
+					gatekey.FieldPlaces:      {Type: field.TypeInt32, Column: gatekey.FieldPlaces},
 					gatekey.FieldSlowedAt:    {Type: field.TypeTime, Column: gatekey.FieldSlowedAt},
 				},
 			},
@@ -508,6 +509,11 @@ func (f *GateKeyFilter) WhereClosedUntil(p entql.TimeP) {
 // WhereWeight applies the entql int32 predicate to the field weight.
 func (f *GateKeyFilter) WhereWeight(p entql.Int32P) {
 	f.Where(p.Field(gatekey.FieldWeight))
+}
+
+// WherePlaces applies the entql int32 predicate to the field places.
+func (f *GateKeyFilter) WherePlaces(p entql.Int32P) {
+	f.Where(p.Field(gatekey.FieldPlaces))
 }
 
 // WhereSlowedAt applies the entql time.Time predicate to the field slowed_at.

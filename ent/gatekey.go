@@ -28,6 +28,8 @@ type GateKey struct {
 	ClosedUntil *time.Time `json:"closed_until,omitempty"`
 	// its share beside other keys of the queue
 	Weight int32 `json:"weight,omitempty"`
+	// how many of it execute at a time, in place of the gate's places
+	Places *int32 `json:"places,omitempty"`
 	// when the pace was last halved
 	SlowedAt     *time.Time `json:"slowed_at,omitempty"`
 	selectValues sql.SelectValues
@@ -40,7 +42,7 @@ func (*GateKey) scanValues(columns []string) ([]any, error) {
 		switch columns[i] {
 		case gatekey.FieldDebt, gatekey.FieldPace:
 			values[i] = new(sql.NullFloat64)
-		case gatekey.FieldWeight:
+		case gatekey.FieldWeight, gatekey.FieldPlaces:
 			values[i] = new(sql.NullInt64)
 		case gatekey.FieldID:
 			values[i] = new(sql.NullString)
@@ -98,6 +100,13 @@ func (_m *GateKey) assignValues(columns []string, values []any) error {
 			} else if value.Valid {
 				_m.Weight = int32(value.Int64)
 			}
+		case gatekey.FieldPlaces:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field places", values[i])
+			} else if value.Valid {
+				_m.Places = new(int32)
+				*_m.Places = int32(value.Int64)
+			}
 		case gatekey.FieldSlowedAt:
 			if value, ok := values[i].(*sql.NullTime); !ok {
 				return fmt.Errorf("unexpected type %T for field slowed_at", values[i])
@@ -150,6 +159,11 @@ func (_m *GateKey) String() string {
 	builder.WriteString(", ")
 	builder.WriteString("weight=")
 	builder.WriteString(fmt.Sprintf("%v", _m.Weight))
+	builder.WriteString(", ")
+	if v := _m.Places; v != nil {
+		builder.WriteString("places=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
 	builder.WriteString(", ")
 	if v := _m.SlowedAt; v != nil {
 		builder.WriteString("slowed_at=")

@@ -388,17 +388,21 @@ CREATE TABLE "gate_keys" (
   "pace" double precision NOT NULL DEFAULT 1,
   "closed_until" timestamptz,
   "weight" integer NOT NULL DEFAULT 1,
+  -- In place of the gate's places.
+  "places" integer,
   -- Many processes are told of too many requests in the same moment: by this the first of them slows the key down, once.
   "slowed_at" timestamptz,
   PRIMARY KEY ("key"),
   CONSTRAINT "gate_keys_check" CHECK (
-    octet_length("key") BETWEEN 1 AND 1200 AND "weight" BETWEEN 1 AND 100 AND "debt" >= 0 AND "debt" <= 1e12
+    octet_length("key") BETWEEN 1 AND 1200 AND "weight" BETWEEN 1 AND 100 AND "places" BETWEEN 1 AND 10000 AND "debt" >= 0 AND "debt" <= 1e12
     AND "pace" > 0 AND "pace" <= 1 AND isfinite("at") AND isfinite("closed_until")
   )
 ) WITH (fillfactor = 50);
 
 -- The keys that are closed. Claims change other columns, so their updates stay heap-only.
 CREATE INDEX "gate_keys_closed" ON "gate_keys" ("closed_until") WHERE "closed_until" IS NOT NULL;
+-- The keys with places of their own, which polls read.
+CREATE INDEX "gate_keys_places" ON "gate_keys" ("key") WHERE "places" IS NOT NULL;
 
 -- A row is there exactly while its queue is paused. Workers look here when they poll, never when they claim.
 CREATE TABLE "paused_queues" (

@@ -61,7 +61,7 @@ func (GateKey) Annotations() []entschema.Annotation {
 	return []entschema.Annotation{
 		entsql.Annotation{Table: "gate_keys"},
 		entsql.Checks(map[string]string{
-			"gate_keys_check": `octet_length(key) BETWEEN 1 AND 1200 AND weight BETWEEN 1 AND 100 AND debt >= 0 AND debt <= 1e12 ` +
+			"gate_keys_check": `octet_length(key) BETWEEN 1 AND 1200 AND weight BETWEEN 1 AND 100 AND places BETWEEN 1 AND 10000 AND debt >= 0 AND debt <= 1e12 ` +
 				`AND pace > 0 AND pace <= 1 AND isfinite(at) AND isfinite(closed_until)`,
 		}),
 	}
@@ -76,11 +76,16 @@ func (GateKey) Fields() []ent.Field {
 		field.Float("pace").Annotations(entsql.DefaultExpr("1")).Comment("the part of the rate that counts, at the time at"),
 		field.Time("closed_until").Optional().Nillable().Comment("none begins before"),
 		field.Int32("weight").Annotations(entsql.DefaultExpr("1")).Comment("its share beside other keys of the queue"),
+		field.Int32("places").Optional().Nillable().Comment("how many of it execute at a time, in place of the gate's places"),
 		field.Time("slowed_at").Optional().Nillable().Comment("when the pace was last halved"),
 	}
 }
 
-// Indexes returns the index of the keys that are closed. Claims change other columns.
+// Indexes returns the indexes of the keys that are closed, and of those that have places of their
+// own. Claims change other columns.
 func (GateKey) Indexes() []ent.Index {
-	return []ent.Index{partial("gate_keys_closed", "closed_until IS NOT NULL", "closed_until")}
+	return []ent.Index{
+		partial("gate_keys_closed", "closed_until IS NOT NULL", "closed_until"),
+		partial("gate_keys_places", "places IS NOT NULL", "id"),
+	}
 }

@@ -27,7 +27,7 @@ import (
 //   - closed: gates without places, and keys that are closed for another hour or more.
 //   - unlabelled: gates of a label that none of the newest instances carries which the gate could
 //     concern. $2 is how many of the newest are looked at.
-//   - stray: keys with a weight, or closed, that no gate uses: there is no such gate, or it has no
+//   - stray: keys with a weight or places, or closed, that no gate uses: there is no such gate, or it has no
 //     label.
 const gateFaultsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, $1::float8 * interval '1 second' AS patience),
 w AS MATERIALIZED (SELECT w.queues, w.machines FROM {s}.workers w, c WHERE w.expires_at > c.now AND NOT w.draining),
@@ -89,7 +89,7 @@ UNION ALL
   SELECT 'itself', up.key, (array_agg(up.child || ' is below ' || p.id ORDER BY up.child))[1], max(extract(epoch FROM c.now - up.at))::bigint
   FROM up JOIN {s}.gen_durable p ON p.id = up.above AND p.run_gate = up.key AND p.run_place IS NOT NULL AND p.status = 'awaiting_children', c
   GROUP BY up.key HAVING count(DISTINCT p.id) = (SELECT count(*) FROM {s}.gen_durable h WHERE h.run_gate = up.key AND h.run_place IS NOT NULL)
-    AND count(DISTINCT p.id) >= (SELECT r.places FROM {s}.gates r WHERE r.name = split_part(up.key, '/', 1))
+    AND count(DISTINCT p.id) >= (SELECT coalesce(b.places, r.places) FROM {s}.gates r LEFT JOIN {s}.gate_keys b ON b.key = up.key WHERE r.name = split_part(up.key, '/', 1))
   ORDER BY 2 LIMIT 20)
 UNION ALL
 (SELECT 'closed', r.name, 'has no places', extract(epoch FROM c.now - r.updated_at)::bigint FROM {s}.gates r, c WHERE r.places = 0 OR r.total = 0 ORDER BY 2 LIMIT 20)
@@ -104,7 +104,7 @@ UNION ALL
 UNION ALL
 (SELECT 'stray', k.key, CASE WHEN r.name IS NULL THEN 'there is no gate ' || split_part(k.key, '/', 1) ELSE 'gate ' || r.name || ' has no label' END, 0
   FROM {s}.gate_keys k CROSS JOIN c LEFT JOIN {s}.gates r ON r.name = split_part(k.key, '/', 1)
-  WHERE (k.weight <> 1 OR k.closed_until > c.now) AND (r.name IS NULL OR r.label IS NULL AND k.key <> r.name) ORDER BY 2 LIMIT 20)`
+  WHERE (k.weight <> 1 OR k.places IS NOT NULL OR k.closed_until > c.now) AND (r.name IS NULL OR r.label IS NULL AND k.key <> r.name) ORDER BY 2 LIMIT 20)`
 
 // newestMost bounds how many instances are looked at for a label.
 const newestMost = 1000
@@ -138,7 +138,7 @@ func (p *patient) gates(ctx context.Context) (finding, error) {
 		case "unlabelled":
 			note(gradeWarn, "give the specs the label, or gendurable gate set without it", "no instance goes through %q: %s", gate, what)
 		case "stray":
-			note(gradeWarn, "gendurable gate set the gate again; then gate open and gate weight 1 forget the key", "no gate has the key %q: %s", gate, what)
+			note(gradeWarn, "gendurable gate set the gate again; then gate open, gate weight 1 and gate places 0 forget the key", "no gate has the key %q: %s", gate, what)
 		case "dead":
 			note(gradeFail, "no engine reaps: start one with queues and without NoReaper", "%s of %q are held by dead processes, for %s", what, gate, span(seconds(age)))
 		case "unserved":

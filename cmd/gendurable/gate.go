@@ -15,10 +15,11 @@ type gateCommands struct {
 	List   gateList   `cmd:"" help:"List the gates: whom they concern, what they bound, how many places are taken, how many instances wait, for how long."`
 	Set    gateSet    `cmd:"" help:"Bound how many instances execute at a time, how many begin in a period, or both; a gate that is there is changed."`
 	Drop   gateDrop   `cmd:"" help:"Remove a gate: who waits there goes on."`
-	Keys   gateKeys   `cmd:"" help:"List the keys of a gate that are closed, slowed down, or have a weight."`
+	Keys   gateKeys   `cmd:"" help:"List the keys of a gate that are closed, slowed down, or have a weight or places of their own."`
 	Close  gateClose  `cmd:"" help:"Let none begin behind a gate, or behind one key of it."`
 	Open   gateOpen   `cmd:"" help:"End what close, or a step that was throttled, has closed."`
 	Weight gateWeight `cmd:"" help:"Set how many turns a key of a gate, or a gate, gets where others get one."`
+	Places gatePlaces `cmd:"" help:"Set how many instances of one key of a gate execute at a time, in place of the gate's places."`
 }
 
 type gateList struct{}
@@ -195,9 +196,13 @@ func (c *gateKeys) Run(ctx context.Context, a *app, db *database) error {
 		return err
 	}
 	return a.show(map[string]any{"keys": keys}, func(w io.Writer) {
-		t := newTable("key", "weight", "pace", "closed until")
+		t := newTable("key", "weight", "places", "pace", "closed until")
 		for _, k := range keys {
-			t.add(k.Key, k.Weight, fmt.Sprintf("%.0f %%", 100*k.Pace), opens(k.ClosedUntil))
+			own := "" // the gate's
+			if k.Places > 0 {
+				own = strconv.Itoa(k.Places)
+			}
+			t.add(k.Key, k.Weight, own, fmt.Sprintf("%.0f %%", 100*k.Pace), opens(k.ClosedUntil))
 		}
 		t.write(w, a.console.width())
 	})
@@ -294,6 +299,29 @@ func (c *gateWeight) Run(ctx context.Context, a *app, db *database) error {
 			fmt.Fprintf(w, "%q gets %d turns where others get one\n", c.Key, c.Weight)
 		} else {
 			fmt.Fprintf(w, "%q had that weight already\n", c.Key)
+		}
+	})
+}
+
+type gatePlaces struct {
+	Key    string `arg:"" help:"A key of a gate, such as per-customer/acme."`
+	Places int    `arg:"" help:"From 1 to 10000; 0: as many as the gate says."`
+}
+
+// Run runs the command.
+func (c *gatePlaces) Run(ctx context.Context, a *app, db *database) error {
+	changed, err := db.Admin().SetGatePlaces(ctx, c.Key, c.Places)
+	if err != nil {
+		return err
+	}
+	return a.show(map[string]any{"key": c.Key, "places": c.Places, "changed": changed}, func(w io.Writer) {
+		switch {
+		case !changed:
+			fmt.Fprintf(w, "%q had as many places already\n", c.Key)
+		case c.Places == 0:
+			fmt.Fprintf(w, "%q has as many places as the gate says\n", c.Key)
+		default:
+			fmt.Fprintf(w, "%q has %d places of its own\n", c.Key, c.Places)
 		}
 	})
 }

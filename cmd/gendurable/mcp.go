@@ -51,7 +51,7 @@ var (
 	writingTools = []string{
 		"instance insert", "instance signal", "instance cancel", "instance retry", "instance restart", "instance pause", "instance resume", "instance run-now",
 		"instance reschedule", "instance edit", "instance rewind",
-		"queue pause", "queue resume", "gate set", "gate drop", "gate close", "gate open", "gate weight",
+		"queue pause", "queue resume", "gate set", "gate drop", "gate close", "gate open", "gate weight", "gate places",
 		"schedule pause", "schedule resume", "schedule run", "schedule delete",
 	}
 )

@@ -21,6 +21,8 @@ const (
 	FieldClosedUntil = "closed_until"
 	// FieldWeight holds the string denoting the weight field in the database.
 	FieldWeight = "weight"
+	// FieldPlaces holds the string denoting the places field in the database.
+	FieldPlaces = "places"
 	// FieldSlowedAt holds the string denoting the slowed_at field in the database.
 	FieldSlowedAt = "slowed_at"
 	// Table holds the table name of the gatekey in the database.
@@ -35,6 +37,7 @@ var Columns = []string{
 	FieldPace,
 	FieldClosedUntil,
 	FieldWeight,
+	FieldPlaces,
 	FieldSlowedAt,
 }
 
@@ -79,6 +82,11 @@ func ByClosedUntil(opts ...sql.OrderTermOption) OrderOption {
 // ByWeight orders the results by the weight field.
 func ByWeight(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldWeight, opts...).ToFunc()
+}
+
+// ByPlaces orders the results by the places field.
+func ByPlaces(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldPlaces, opts...).ToFunc()
 }
 
 // BySlowedAt orders the results by the slowed_at field.

@@ -89,6 +89,11 @@ func Weight(v int32) predicate.GateKey {
 	return predicate.GateKey(sql.FieldEQ(FieldWeight, v))
 }
 
+// Places applies equality check predicate on the "places" field. It's identical to PlacesEQ.
+func Places(v int32) predicate.GateKey {
+	return predicate.GateKey(sql.FieldEQ(FieldPlaces, v))
+}
+
 // SlowedAt applies equality check predicate on the "slowed_at" field. It's identical to SlowedAtEQ.
 func SlowedAt(v time.Time) predicate.GateKey {
 	return predicate.GateKey(sql.FieldEQ(FieldSlowedAt, v))
@@ -302,6 +307,56 @@ func WeightLT(v int32) predicate.GateKey {
 // WeightLTE applies the LTE predicate on the "weight" field.
 func WeightLTE(v int32) predicate.GateKey {
 	return predicate.GateKey(sql.FieldLTE(FieldWeight, v))
+}
+
+// PlacesEQ applies the EQ predicate on the "places" field.
+func PlacesEQ(v int32) predicate.GateKey {
+	return predicate.GateKey(sql.FieldEQ(FieldPlaces, v))
+}
+
+// PlacesNEQ applies the NEQ predicate on the "places" field.
+func PlacesNEQ(v int32) predicate.GateKey {
+	return predicate.GateKey(sql.FieldNEQ(FieldPlaces, v))
+}
+
+// PlacesIn applies the In predicate on the "places" field.
+func PlacesIn(vs ...int32) predicate.GateKey {
+	return predicate.GateKey(sql.FieldIn(FieldPlaces, vs...))
+}
+
+// PlacesNotIn applies the NotIn predicate on the "places" field.
+func PlacesNotIn(vs ...int32) predicate.GateKey {
+	return predicate.GateKey(sql.FieldNotIn(FieldPlaces, vs...))
+}
+
+// PlacesGT applies the GT predicate on the "places" field.
+func PlacesGT(v int32) predicate.GateKey {
+	return predicate.GateKey(sql.FieldGT(FieldPlaces, v))
+}
+
+// PlacesGTE applies the GTE predicate on the "places" field.
+func PlacesGTE(v int32) predicate.GateKey {
+	return predicate.GateKey(sql.FieldGTE(FieldPlaces, v))
+}
+
+// PlacesLT applies the LT predicate on the "places" field.
+func PlacesLT(v int32) predicate.GateKey {
+	return predicate.GateKey(sql.FieldLT(FieldPlaces, v))
+}
+
+// PlacesLTE applies the LTE predicate on the "places" field.
+func PlacesLTE(v int32) predicate.GateKey {
+	return predicate.GateKey(sql.FieldLTE(FieldPlaces, v))
+}
+
+// PlacesIsNil applies the IsNil predicate on the "places" field.
+func PlacesIsNil() predicate.GateKey {
+	return predicate.GateKey(sql.FieldIsNull(FieldPlaces))
+}
+
+// PlacesNotNil applies the NotNil predicate on the "places" field.
+func PlacesNotNil() predicate.GateKey {
+	return predicate.GateKey(sql.FieldNotNull(FieldPlaces))
 }
 
 // SlowedAtEQ applies the EQ predicate on the "slowed_at" field.

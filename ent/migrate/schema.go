@@ -58,6 +58,7 @@ var (
 		{Name: "pace", Type: field.TypeFloat64, Default: schema.Expr("1")},
 		{Name: "closed_until", Type: field.TypeTime, Nullable: true},
 		{Name: "weight", Type: field.TypeInt32, Default: schema.Expr("1")},
+		{Name: "places", Type: field.TypeInt32, Nullable: true},
 		{Name: "slowed_at", Type: field.TypeTime, Nullable: true},
 	}
 	// GateKeysTable holds the schema information for the "gate_keys" table.
@@ -72,6 +73,14 @@ var (
 				Columns: []*schema.Column{GateKeysColumns[4]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "closed_until IS NOT NULL",
+				},
+			},
+			{
+				Name:    "gate_keys_places",
+				Unique:  false,
+				Columns: []*schema.Column{GateKeysColumns[0]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "places IS NOT NULL",
 				},
 			},
 		},
@@ -604,7 +613,7 @@ func init() {
 		Table: "gate_keys",
 	}
 	GateKeysTable.Annotation.Checks = map[string]string{
-		"gate_keys_check": "octet_length(key) BETWEEN 1 AND 1200 AND weight BETWEEN 1 AND 100 AND debt >= 0 AND debt <= 1e12 AND pace > 0 AND pace <= 1 AND isfinite(at) AND isfinite(closed_until)",
+		"gate_keys_check": "octet_length(key) BETWEEN 1 AND 1200 AND weight BETWEEN 1 AND 100 AND places BETWEEN 1 AND 10000 AND debt >= 0 AND debt <= 1e12 AND pace > 0 AND pace <= 1 AND isfinite(at) AND isfinite(closed_until)",
 	}
 	GenDurableTable.Annotation = &entsql.Annotation{
 		Table: "gen_durable",

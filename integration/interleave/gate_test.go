@@ -323,7 +323,7 @@ var labels = [][2]string{
 	{"SELECT l.id, l.queue", "lock target"}, {".kept_signals (key", "keep"}, {"AS duplicate", "insert signal"}, {"FROM clock WHERE", "wake"},
 	{"(SELECT clock_timestamp()) + $4", "beat"}, {"LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token", "lost"},
 	{"locked_by = NULL, lease_expires_at = NULL\nFROM unnest", "release"}, {" AS over", "reap"}, {"timed_out = true", "time out"},
-	{"l.now_at IS NULL THEN 0", "refile"}, {"b.weight = 1 AND b.at <", "prune gate keys"}, {"k(key, weight)", "weigh gate"}, {"SELECT g.finished_at, g.id FROM", "prune due"}, {"AT TIME ZONE 'UTC', g.id FROM", "prune due"}, {"SELECT DISTINCT k.key", "occupied keys"},
+	{"l.now_at IS NULL THEN 0", "refile"}, {"b.places IS NULL AND b.at <", "prune gate keys"}, {"k(key, weight)", "weigh gate"}, {"SELECT g.finished_at, g.id FROM", "prune due"}, {"AT TIME ZONE 'UTC', g.id FROM", "prune due"}, {"SELECT DISTINCT k.key", "occupied keys"},
 	{"FOR UPDATE OF k SKIP", "take kept"}, {"x.expires_at <= (SELECT", "expire kept"}, {"AND x.status = 'done'\n  FOR UPDATE", "drop instances"}, {"HAVING count(*) >", "prune overgrown"},
 	{"FOR UPDATE SKIP LOCKED", "prune"}, {"x.consumed_at DESC", "prune tombstones"},
 }

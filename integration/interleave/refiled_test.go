@@ -110,8 +110,8 @@ var gateMutants = []mutant{
 	{"refile that moves nobody", "refiled/refile|claim", "in line elsewhere", text("WHERE x.gate IS DISTINCT FROM x.now_at", "WHERE false")},
 	{"refile of the first page", "refiled/refile, small pages|done", "in line elsewhere",
 		of("l.now_at IS NULL THEN 0", text("SELECT (SELECT count(*) FROM p), (SELECT coalesce", "SELECT 0, (SELECT coalesce", "LIMIT $6::bigint", "LIMIT least(1, $6::bigint)"))},
-	{"forgetting of what owes", "forgotten/forget|claim", "rate not paid", of("b.weight = 1 AND b.at <", text(" = 0 AND ", " >= 0 AND "))},
-	{"forgetting that waits", "forgotten/forget|throttle", "waited", of("b.weight = 1 AND b.at <", text("FOR UPDATE OF b SKIP LOCKED", "FOR UPDATE OF b"))},
+	{"forgetting of what owes", "forgotten/forget|claim", "rate not paid", of("b.places IS NULL AND b.at <", text(" = 0 AND ", " >= 0 AND "))},
+	{"forgetting that waits", "forgotten/forget|throttle", "waited", of("b.places IS NULL AND b.at <", text("FOR UPDATE OF b SKIP LOCKED", "FOR UPDATE OF b"))},
 	{"forgetting without a second look", "forgotten/forget|close", "closed in word only",
-		of("b.weight = 1 AND b.at <", text("FOR UPDATE OF b SKIP LOCKED", ""))},
+		of("b.places IS NULL AND b.at <", text("FOR UPDATE OF b SKIP LOCKED", ""))},
 }

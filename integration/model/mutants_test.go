@@ -122,7 +122,7 @@ var mutants = []mutant{
 	{"a note outlives its step", "key_lost.go", "x.claim_token = ANY($2::bigint[])", "x.claim_token <> ALL($2::bigint[])"},
 	{"who lives is taken for gone", "key_lost.go", "AS gone FROM (SELECT DISTINCT worker FROM l) d)", "OR true AS gone FROM (SELECT DISTINCT worker FROM l) d)"},
 	{"nobody gets in line", "claim.go", "CASE WHEN w.gate IS NULL THEN {act claim} ELSE {act line} END", "{act claim}"},
-	{"a line counts no places", "gate_line.go", "least(r.places - cardinality(h.taken)", "least(r.places"},
+	{"a line counts no places", "gate_line.go", "least(m.places - cardinality(h.taken)", "least(m.places"},
 	{"a total counts nothing", "gate_line.go", "ELSE r.total - (SELECT count(*)", "ELSE r.total - (SELECT 0 * count(*)"},
 	{"a key owes nothing", "gate_line.go", "max(p.debt) + sum(p.cost)", "max(p.debt) + 0 * sum(p.cost)"},
 	{"all keys owe nothing", "gate_line.go", "max(p.owes) + sum(p.cost)", "max(p.owes) + 0 * sum(p.cost)"},

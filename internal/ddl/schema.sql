@@ -76,12 +76,15 @@ CREATE TABLE "gate_keys" (
   "pace" double precision NOT NULL DEFAULT 1,
   "closed_until" timestamptz NULL,
   "weight" integer NOT NULL DEFAULT 1,
+  "places" integer NULL,
   "slowed_at" timestamptz NULL,
   PRIMARY KEY ("key"),
-  CONSTRAINT "gate_keys_check" CHECK (octet_length(key) BETWEEN 1 AND 1200 AND weight BETWEEN 1 AND 100 AND debt >= 0 AND debt <= 1e12 AND pace > 0 AND pace <= 1 AND isfinite(at) AND isfinite(closed_until))
+  CONSTRAINT "gate_keys_check" CHECK (octet_length(key) BETWEEN 1 AND 1200 AND weight BETWEEN 1 AND 100 AND places BETWEEN 1 AND 10000 AND debt >= 0 AND debt <= 1e12 AND pace > 0 AND pace <= 1 AND isfinite(at) AND isfinite(closed_until))
 );
 -- Create index "gate_keys_closed" to table: "gate_keys"
 CREATE INDEX "gate_keys_closed" ON "gate_keys" ("closed_until") WHERE closed_until IS NOT NULL;
+-- Create index "gate_keys_places" to table: "gate_keys"
+CREATE INDEX "gate_keys_places" ON "gate_keys" ("key") WHERE places IS NOT NULL;
 -- Create enum type "durable_status"
 CREATE TYPE "durable_status" AS ENUM ('runnable', 'executing', 'awaiting_signal', 'awaiting_children', 'done', 'failed');
 -- Create "gen_durable" table

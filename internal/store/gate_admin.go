@@ -26,9 +26,9 @@ var (
     CASE WHEN x.all THEN r.total_rate_burst ELSE r.rate_burst END AS burst, r.updated_at
   FROM {s}.gates r CROSS JOIN LATERAL (SELECT r.label IS NOT NULL AND r.name = $1 AS all) x WHERE r.name = split_part($1::text, '/', 1)),
 o AS (SELECT FROM r WHERE r.label IS NOT NULL OR r.name = $1),
-b AS (SELECT jsonb_strip_nulls(jsonb_build_object('closed_until', x.closed_until, 'weight', x.weight, 'debt', nullif(x.debt, 0), 'pace', nullif(x.pace, 1))) AS seen FROM {s}.gate_keys x WHERE x.key = $1),
+b AS (SELECT jsonb_strip_nulls(jsonb_build_object('closed_until', x.closed_until, 'weight', x.weight, 'places', x.places, 'debt', nullif(x.debt, 0), 'pace', nullif(x.pace, 1))) AS seen FROM {s}.gate_keys x WHERE x.key = $1),
 w AS (`
-	keyKind    = ` RETURNING k.key, jsonb_strip_nulls(jsonb_build_object('closed_until', k.closed_until, 'weight', k.weight, 'debt', nullif(k.debt, 0), 'pace', nullif(k.pace, 1))) AS now), h AS (` + recordedText
+	keyKind    = ` RETURNING k.key, jsonb_strip_nulls(jsonb_build_object('closed_until', k.closed_until, 'weight', k.weight, 'places', k.places, 'debt', nullif(k.debt, 0), 'pace', nullif(k.pace, 1))) AS now), h AS (` + recordedText
 	keyChanged = `, 'gate ' || w.key, $2::text, $3::text, b.seen, w.now FROM w LEFT JOIN b ON true)
 SELECT r.label IS NOT NULL, EXISTS (SELECT FROM w) FROM r`
 
@@ -52,6 +52,14 @@ INSERT INTO {s}.gate_keys AS k (key, weight) SELECT $1, $4::int FROM o
 WHERE $4::int <> 1 OR EXISTS (SELECT FROM {s}.gate_keys x WHERE x.key = $1)
 ON CONFLICT (key) DO UPDATE SET weight = excluded.weight WHERE k.weight <> excluded.weight`+
 		keyKind+`'admin.set_gate_weight'`+keyChanged)
+
+	// placeKeySQL gives a key places of its own, or those of the gate again with NULL. Only a key of a
+	// gate with a label has some. $4 places
+	placeKeySQL = named("place gate", keyOf+`
+INSERT INTO {s}.gate_keys AS k (key, places) SELECT $1, $4::int FROM r
+WHERE r.label IS NOT NULL AND r.name <> $1 AND ($4::int IS NOT NULL OR EXISTS (SELECT FROM {s}.gate_keys x WHERE x.key = $1))
+ON CONFLICT (key) DO UPDATE SET places = excluded.places WHERE k.places IS DISTINCT FROM excluded.places`+
+		keyKind+`'admin.set_gate_places'`+keyChanged)
 )
 
 // MaxGateWeight bounds the weight of a key.
@@ -82,6 +90,18 @@ func (s *Store) CloseGateKey(ctx context.Context, key string, until time.Time, b
 func (s *Store) WeighGateKey(ctx context.Context, key string, weight int, by By) (changed bool, err error) {
 	return s.changeKey(ctx, key, func(read func(pgx.Rows) error) entpgx.Stmt {
 		return s.stmt(weighKeySQL, read, key, by.Actor, optional(by.Reason), weight)
+	})
+}
+
+// PlaceGateKey sets how many instances of a key execute at a time, in place of the gate's own bound,
+// and reports whether that changed anything. 0: as many as the gate says.
+func (s *Store) PlaceGateKey(ctx context.Context, key string, places int, by By) (changed bool, err error) {
+	var own *int
+	if places > 0 {
+		own = &places
+	}
+	return s.changeKey(ctx, key, func(read func(pgx.Rows) error) entpgx.Stmt {
+		return s.stmt(placeKeySQL, read, key, by.Actor, optional(by.Reason), own)
 	})
 }
 

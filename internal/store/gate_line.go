@@ -19,6 +19,10 @@ func debtOf(n, per, burst, since string) string {
 	return `CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, CASE WHEN b.at < ` + since + ` THEN least(b.debt, ` + burst + `) ELSE coalesce(b.debt, 0) END - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * ` + n + `::float8 / ` + per + ` * coalesce(b.pace, 1)) END`
 }
 
+// placesText is how many places the key of row b of gate_keys has at gate r. A gate that lets none
+// begin lets none of such a key begin, either.
+const placesText = `CASE WHEN r.places = 0 THEN 0 ELSE coalesce(b.places, r.places) END`
+
 // paidIn is in how many µs so many tokens are paid off. It is bounded by some thirty years, since
 // the debt times the period may be beyond a bigint, and an error would fail all claims.
 func paidIn(tokens, n, per, pace string) string {
@@ -307,7 +311,7 @@ walk AS (
     v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded, v.since, v.ahead, v.yielded, v.rivals
   FROM (
     SELECT w.n + 1 AS n, w.party, x.k || chr(1) AS lo, coalesce(NOT r.mine OR r.closed > c.now OR r.places <= 0 OR r.total_free <= 0, false) AS over, x.k, x.around,
-      r.name, coalesce(r.run, false) AS run, r.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
+      r.name, coalesce(r.run, false) AS run, m.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
       r.total_rate_per AS total_per, r.total_rate_burst AS total_burst, r.owes, coalesce(b.weight, 1) AS weight,
       CASE WHEN w.n = 0 AND x.k = q.after THEN least(q.used, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
       CASE WHEN r.name IS NULL THEN c.want WHEN NOT r.mine OR r.closed > c.now OR b.closed_until > c.now THEN 0
@@ -316,7 +320,7 @@ walk AS (
         WHEN r.closed > c.now OR b.closed_until > c.now THEN (date_part('epoch', greatest(r.closed, b.closed_until) - c.now) * 1000000)::bigint
         WHEN d.debt + 1 > r.rate_burst THEN ` + paidIn("d.debt + 1 - r.rate_burst", "r.rate", "r.rate_per", "coalesce(b.pace, 1)") + `
         WHEN r.owes + 1 > r.total_rate_burst THEN ` + paidIn("r.owes + 1 - r.total_rate_burst", "r.total_rate", "r.total_rate_per", "1") + ` END AS wait,
-      coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded,
+      coalesce(r.mine AND (cardinality(h.taken) >= m.places OR r.total_free <= 0), false) AS crowded,
       r.updated_at AS since, coalesce(b.at > c.now OR r.ahead, false) AS ahead,
       coalesce(r.mine AND (y.behind AND f.of_key > 0 OR r.shared AND r.total_free >= 0 AND r.total_free < c.want), false) AS yielded,
       coalesce(r.mine AND (f.of_key <= 0 AND y.some OR r.shared AND r.total_free <= 0), false) AS rivals
@@ -331,10 +335,11 @@ walk AS (
     LEFT JOIN r ON r.name = split_part(x.k, '/', 1)
     LEFT JOIN LATERAL (SELECT b.* FROM {s}.gate_keys b WHERE b.key = x.k OFFSET 0) b ON r.mine
     LEFT JOIN LATERAL (SELECT ` + debtOf("r.rate", "r.rate_per", "r.rate_burst", "r.updated_at") + ` AS debt OFFSET 0) d ON r.rate IS NOT NULL
+    CROSS JOIN LATERAL (SELECT ` + placesText + ` AS places) m
     LEFT JOIN LATERAL (SELECT CASE WHEN r.run
       THEN ARRAY(SELECT g.run_place FROM {s}.gen_durable g WHERE g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL)
-      ELSE ARRAY(SELECT g.place FROM {s}.gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND r.places IS NOT NULL
-    CROSS JOIN LATERAL (SELECT least(r.places - cardinality(h.taken), floor(r.rate_burst - d.debt))::bigint AS of_key OFFSET 0) f
+      ELSE ARRAY(SELECT g.place FROM {s}.gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND m.places IS NOT NULL
+    CROSS JOIN LATERAL (SELECT least(m.places - cardinality(h.taken), floor(r.rate_burst - d.debt))::bigint AS of_key OFFSET 0) f
     LEFT JOIN LATERAL (SELECT count(*) > 0 AS some, bool_or((z.priority, z.eligible_at, z.id) < (a.priority, a.eligible_at, a.id)) AS behind
       FROM rival e CROSS JOIN LATERAL (` + headAt("e.queue") + `) z CROSS JOIN LATERAL (` + headAt("$1") + `) a) y ON r.mine AND r.queue IS NULL AND f.of_key <= c.want
     WHERE w.met < q.most AND w.n < q.keys AND NOT w.over AND x.k IS NOT NULL AND NOT (x.around AND x.k ~>=~ q.start)) v),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,12 +46,18 @@ func (r *gateRow) gate() Gate {
 		CostLabel: value(r.cost), Adapt: value(r.adapt), Run: value(r.run)}
 }
 
-// ordersSQL reads what operators and other processes want: the paused queues, and the gates. A row
-// of nothing but NULL says that some process records a machine; one of nothing but a time, that
-// signals are kept.
+// ownPlacesMost bounds of how many keys a process knows that they have places of their own. Claims
+// heed those of all keys. A batch whose key the process does not know may wait in vain for more.
+const ownPlacesMost = "1000"
+
+// ordersSQL reads what operators and other processes want: the paused queues, the gates, and keys
+// of gates with places of their own, whose names have a slash. A row of nothing but NULL says that
+// some process records a machine; one of nothing but a time, that signals are kept.
 var ordersSQL = named("orders", `SELECT p.queue, p.paused_at, NULL::text AS name, NULL::text, NULL::text, NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint,
   NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::int, NULL::text, NULL::bool, NULL::bool FROM {s}.paused_queues p
 UNION ALL SELECT NULL, NULL, `+gateColumns+` FROM {s}.gates r
+UNION ALL (SELECT NULL, NULL, b.key, NULL, NULL, NULL, NULL, b.places, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  FROM {s}.gate_keys b WHERE b.places IS NOT NULL ORDER BY b.key LIMIT `+ownPlacesMost+`)
 UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 WHERE EXISTS (SELECT FROM {s}.recorded_machines)
 UNION ALL SELECT NULL, clock_timestamp(), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
@@ -65,10 +72,13 @@ func (s *Store) orders(out *Polled) entpgx.Stmt {
 		var since *time.Time
 		var gate gateRow
 		recording := false
+		out.Own = map[string]int{}
 		_, err := pgx.ForEachRow(rows, append([]any{&paused, &since}, gate.into()...), func() error {
 			switch {
 			case paused != nil:
 				out.Paused = append(out.Paused, PausedQueue{*paused, value(since)})
+			case strings.Contains(value(gate.name), "/"):
+				out.Own[*gate.name] = value(gate.places)
 			case gate.name != nil:
 				out.Gates = append(out.Gates, gate.gate())
 			case since != nil:

@@ -8,6 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// ownPlacesText is how many places key k has of its own.
+const ownPlacesText = `(SELECT b.places FROM {s}.gate_keys b WHERE b.key = k.k)`
+
 // scoutSQL looks at the keys of a queue's lines, in the order of bytes, and tells which of them
 // cannot begin: no place is free, the key is closed, or it owes more than lets one begin. It
 // decides as lineSQL does, but locks nothing, and knows nothing of what all keys of a gate share.
@@ -37,12 +40,12 @@ next(k, n) AS (
   FROM next x WHERE x.k IS NOT NULL AND x.n < $3::int),
 keys AS MATERIALIZED (SELECT DISTINCT s.k FROM seen s UNION ALL SELECT x.k FROM next x WHERE x.k IS NOT NULL),
 known AS MATERIALIZED (
-  SELECT k.k, 0 AS held, NULL::timestamptz AS closed_until, NULL::float8 AS debt, NULL::timestamptz AS at, NULL::float8 AS pace FROM keys k
-  UNION ALL SELECT g.gate, 1, NULL, NULL, NULL, NULL FROM {s}.gen_durable g
-  WHERE g.place IS NOT NULL AND g.gate = ANY(ARRAY(SELECT k.k FROM keys k JOIN r ON r.name = split_part(k.k, '/', 1) WHERE NOT r.run AND r.places IS NOT NULL))
-  UNION ALL SELECT g.run_gate, 1, NULL, NULL, NULL, NULL FROM {s}.gen_durable g
-  WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND g.run_gate = ANY(ARRAY(SELECT k.k FROM keys k JOIN r ON r.name = split_part(k.k, '/', 1) WHERE r.run AND r.places IS NOT NULL))
-  UNION ALL SELECT b.key, 0, b.closed_until, b.debt, b.at, b.pace FROM {s}.gate_keys b WHERE b.key = ANY(ARRAY(SELECT k.k FROM keys k))),
+  SELECT k.k, 0 AS held, NULL::timestamptz AS closed_until, NULL::float8 AS debt, NULL::timestamptz AS at, NULL::float8 AS pace, NULL::int AS places FROM keys k
+  UNION ALL SELECT g.gate, 1, NULL, NULL, NULL, NULL, NULL FROM {s}.gen_durable g
+  WHERE g.place IS NOT NULL AND g.gate = ANY(ARRAY(SELECT k.k FROM keys k JOIN r ON r.name = split_part(k.k, '/', 1) WHERE NOT r.run AND coalesce(r.places, `+ownPlacesText+`) IS NOT NULL))
+  UNION ALL SELECT g.run_gate, 1, NULL, NULL, NULL, NULL, NULL FROM {s}.gen_durable g
+  WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND g.run_gate = ANY(ARRAY(SELECT k.k FROM keys k JOIN r ON r.name = split_part(k.k, '/', 1) WHERE r.run AND coalesce(r.places, `+ownPlacesText+`) IS NOT NULL))
+  UNION ALL SELECT b.key, 0, b.closed_until, b.debt, b.at, b.pace, b.places FROM {s}.gate_keys b WHERE b.key = ANY(ARRAY(SELECT k.k FROM keys k))),
 x AS MATERIALIZED (
   SELECT z.k, z.name, CASE WHEN z.full THEN NULL ELSE z.wait END AS wait, (z.full OR z.wait > 0) AND CASE WHEN z.shared AND (SELECT count(*) FROM rival) > 0 THEN NOT EXISTS (
     SELECT FROM rival q WHERE (SELECT g.id FROM {s}.gen_durable g WHERE g.queue = q.queue AND `+inLine+` AND g.gate = z.k `+lineOrder+` LIMIT 1) IS NOT NULL) ELSE true END AS blocked
@@ -50,9 +53,9 @@ x AS MATERIALIZED (
     SELECT d.k, d.name, d.shared, d.full, greatest(0, CASE WHEN d.closed_until > d.now THEN (date_part('epoch', d.closed_until - d.now) * 1000000)::bigint END,
       CASE WHEN d.debt + 1 > d.rate_burst THEN `+paidIn("d.debt + 1 - d.rate_burst", "d.rate", "d.rate_per", "coalesce(d.pace, 1)")+` END) AS wait
     FROM (
-      SELECT b.k, r.name, r.queue IS NULL AS shared, coalesce(b.held >= r.places, false) AS full, b.closed_until, b.pace, r.rate, r.rate_per, r.rate_burst, c.now,
+      SELECT b.k, r.name, r.queue IS NULL AS shared, coalesce(b.held >= `+placesText+`, false) AS full, b.closed_until, b.pace, r.rate, r.rate_per, r.rate_burst, c.now,
         CASE WHEN r.rate IS NOT NULL THEN `+debtOf("r.rate", "r.rate_per", "r.rate_burst", "r.updated_at")+` END AS debt
-      FROM (SELECT u.k, sum(u.held) AS held, max(u.closed_until) AS closed_until, max(u.debt) AS debt, max(u.at) AS at, max(u.pace) AS pace FROM known u GROUP BY u.k) b
+      FROM (SELECT u.k, sum(u.held) AS held, max(u.closed_until) AS closed_until, max(u.debt) AS debt, max(u.at) AS at, max(u.pace) AS pace, max(u.places) AS places FROM known u GROUP BY u.k) b
       CROSS JOIN c JOIN r ON r.name = split_part(b.k, '/', 1)) d) z),
 y AS MATERIALIZED (SELECT x.*, row_number() OVER w AS n, count(*) FILTER (WHERE NOT x.blocked) OVER w AS island FROM x WINDOW w AS (ORDER BY x.k USING ~<~)),
 run AS MATERIALIZED (

@@ -7,8 +7,8 @@ import (
 )
 
 // pruneGateKeysSQL deletes the rows of gate_keys that say no more than no row does, of a page in
-// the order of keys: without a weight, a debt that is left, a pace that is lowered, or a time
-// until which it is closed. It keeps what was used in the last ten minutes, so that busy keys are
+// the order of keys: without a weight, places, a debt that is left, a pace that is lowered, or a
+// time until which it is closed. It keeps what was used in the last ten minutes, so that busy keys are
 // not deleted and inserted in turn. Settings by operators stay, also when their gate is gone.
 //
 // Each change of such a row locks it. A claim keeps that lock until it has paid, and a throttle or
@@ -30,7 +30,7 @@ l AS MATERIALIZED (
       CASE WHEN r.label IS NOT NULL AND b.key = r.name THEN r.total_rate_per ELSE r.rate_per END AS per,
       CASE WHEN r.label IS NOT NULL AND b.key = r.name THEN r.total_rate_burst ELSE r.rate_burst END AS burst, r.updated_at
     FROM {s}.gates r WHERE r.name = split_part(b.key, '/', 1)) r ON true
-  WHERE b.key = ANY(ARRAY(SELECT p.key FROM p)) AND b.weight = 1 AND b.at < c.now - interval '10 minutes'
+  WHERE b.key = ANY(ARRAY(SELECT p.key FROM p)) AND b.weight = 1 AND b.places IS NULL AND b.at < c.now - interval '10 minutes'
     AND coalesce(b.closed_until < c.now - interval '1 minute', true) AND (r.n IS NULL OR `+debtOf("r.n", "r.per", "r.burst", "r.updated_at")+` = 0 AND `+paceOf("r.per")+` = 1)
   ORDER BY b.key FOR UPDATE OF b SKIP LOCKED),
 d AS (DELETE FROM {s}.gate_keys b WHERE b.key = ANY(ARRAY(SELECT l.key FROM l)) RETURNING b.key)

@@ -27,11 +27,12 @@ type bound struct {
 	paid   int // instances of this group and of those that began later
 }
 
-// boundsOf returns the bounds of all instances that may join a group. gates are those at its step.
-func (of *group) boundsOf(gates store.Gates) (bounds []bound) {
+// boundsOf returns the bounds of all instances that may join a group. near are the gates at its
+// step, and places says how many places a key has.
+func (of *group) boundsOf(near store.Gates, places func(store.Passage) int) (bounds []bound) {
 	first := of.members[0].beat
-	for _, p := range gates.Whole(first.Queue, of.key.machine.Name, of.key.step, first.Labels, of.def.Alike) {
-		bounds = append(bounds, bound{share: share{key: p.Key}, places: p.Places, rate: p.Rate})
+	for _, p := range near.Whole(first.Queue, of.key.machine.Name, of.key.step, first.Labels, of.def.Alike) {
+		bounds = append(bounds, bound{share: share{key: p.Key}, places: places(p), rate: p.Rate})
 		if p.Label != "" {
 			bounds = append(bounds, bound{share: share{key: p.Name, all: true}, places: p.Total, rate: p.TotalRate})
 		}
@@ -68,7 +69,7 @@ func (g *gates) exhausted(waiting []*group) (out []*group) {
 				gates = all.At(at.queue, at.machine, at.step)
 				near[at] = gates
 			}
-			bounds[of] = of.boundsOf(gates)
+			bounds[of] = of.boundsOf(gates, g.places)
 			for _, b := range bounds[of] {
 				held[b.share] += len(of.members)
 			}

@@ -1,6 +1,7 @@
 package work
 
 import (
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ const (
 // are paused, so it claims nothing before it knows of them.
 type gates struct {
 	found   atomic.Pointer[store.Gates]
+	own     atomic.Pointer[map[string]int]  // places of keys that have their own
 	lefts   atomic.Int64                    // how many claims have ended
 	lined   atomic.Pointer[map[string]bool] // queues with instances in line, as of the last look: see store.Polled
 	looked  atomic.Int64                    // when that was, in ns of the process
@@ -54,6 +56,24 @@ func (g *gates) obey(now time.Duration, found store.Gates, lines map[string]bool
 		}
 	}
 	return old == nil || !slices.Equal(*old, found)
+}
+
+// grant takes over which keys have places of their own, and reports whether that has changed.
+func (g *gates) grant(own map[string]int) (changed bool) {
+	old := g.own.Swap(&own)
+	return old == nil || !maps.Equal(*old, own)
+}
+
+// places returns how many places a key of a gate has; negative: any number.
+func (g *gates) places(at store.Passage) int {
+	own := g.own.Load()
+	if own == nil || at.Places == 0 {
+		return at.Places
+	}
+	if n, ok := (*own)[at.Key]; ok {
+		return n
+	}
+	return at.Places
 }
 
 // regrouped reports, once, whether the gates may concern others than before.
@@ -109,15 +129,8 @@ func (g *gates) keeps(c *step.Claim, name string) bool {
 // scarce reports whether a claim has taken places, which others may wait for when it ends: a claim
 // that takes the last place does not find it taken.
 func (g *gates) scarce(queue string, c *store.Claimed) bool {
-	all := g.all()
-	bounds := func(gate *store.Gate) bool { return gate.Places >= 0 || gate.Total >= 0 }
-	if own := all.OfQueue(queue); own != nil && bounds(own) && len(c.Claims) > 0 {
-		return true
-	}
-	return slices.ContainsFunc(c.Lined, func(one *step.Claim) bool {
-		gate := all.Named(one.Gate)
-		return gate == nil || bounds(gate) // without a gate of its step, it was in line for its run
-	})
+	own := g.all().OfQueue(queue)
+	return len(c.Lined) > 0 || own != nil && (own.Places >= 0 || own.Total >= 0) && len(c.Claims) > 0
 }
 
 // left notes that a claim has ended, and with it the places that it may have had. Queues that found

@@ -53,6 +53,7 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	h.w.gates.grant(polled.Own)
 	h.w.gates.obey(h.w.since(), polled.Gates, polled.Lines)
 	if h.w.gates.regrouped() {
 		if err := h.w.refile(ctx, nil); err != nil {

@@ -100,7 +100,8 @@ func (p *poller) poll(idle []string) error {
 		return err
 	}
 	p.heard()
-	if p.gates.obey(p.since(), found.Gates, found.Lines) { // before obey, which lets the first claims go
+	granted := p.gates.grant(found.Own)
+	if p.gates.obey(p.since(), found.Gates, found.Lines) || granted { // before obey, which lets the first claims go
 		for _, q := range p.queues {
 			q.jumps.forget()
 			q.nudge()

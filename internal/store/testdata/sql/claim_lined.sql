@@ -55,7 +55,7 @@ walk AS (
     v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded, v.since, v.ahead, v.yielded, v.rivals
   FROM (
     SELECT w.n + 1 AS n, w.party, x.k || chr(1) AS lo, coalesce(NOT r.mine OR r.closed > c.now OR r.places <= 0 OR r.total_free <= 0, false) AS over, x.k, x.around,
-      r.name, coalesce(r.run, false) AS run, r.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
+      r.name, coalesce(r.run, false) AS run, m.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
       r.total_rate_per AS total_per, r.total_rate_burst AS total_burst, r.owes, coalesce(b.weight, 1) AS weight,
       CASE WHEN w.n = 0 AND x.k = q.after THEN least(q.used, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
       CASE WHEN r.name IS NULL THEN c.want WHEN NOT r.mine OR r.closed > c.now OR b.closed_until > c.now THEN 0
@@ -64,7 +64,7 @@ walk AS (
         WHEN r.closed > c.now OR b.closed_until > c.now THEN (date_part('epoch', greatest(r.closed, b.closed_until) - c.now) * 1000000)::bigint
         WHEN d.debt + 1 > r.rate_burst THEN least(1e15, ceil((d.debt + 1 - r.rate_burst) * r.rate_per / r.rate / coalesce(b.pace, 1)))::bigint
         WHEN r.owes + 1 > r.total_rate_burst THEN least(1e15, ceil((r.owes + 1 - r.total_rate_burst) * r.total_rate_per / r.total_rate / 1))::bigint END AS wait,
-      coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded,
+      coalesce(r.mine AND (cardinality(h.taken) >= m.places OR r.total_free <= 0), false) AS crowded,
       r.updated_at AS since, coalesce(b.at > c.now OR r.ahead, false) AS ahead,
       coalesce(r.mine AND (y.behind AND f.of_key > 0 OR r.shared AND r.total_free >= 0 AND r.total_free < c.want), false) AS yielded,
       coalesce(r.mine AND (f.of_key <= 0 AND y.some OR r.shared AND r.total_free <= 0), false) AS rivals
@@ -82,10 +82,11 @@ walk AS (
     LEFT JOIN r ON r.name = split_part(x.k, '/', 1)
     LEFT JOIN LATERAL (SELECT b.* FROM "gendurable".gate_keys b WHERE b.key = x.k OFFSET 0) b ON r.mine
     LEFT JOIN LATERAL (SELECT CASE WHEN b.at IS NULL THEN 0 ELSE greatest(0, CASE WHEN b.at < r.updated_at THEN least(b.debt, r.rate_burst) ELSE coalesce(b.debt, 0) END - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * r.rate::float8 / r.rate_per * coalesce(b.pace, 1)) END AS debt OFFSET 0) d ON r.rate IS NOT NULL
+    CROSS JOIN LATERAL (SELECT CASE WHEN r.places = 0 THEN 0 ELSE coalesce(b.places, r.places) END AS places) m
     LEFT JOIN LATERAL (SELECT CASE WHEN r.run
       THEN ARRAY(SELECT g.run_place FROM "gendurable".gen_durable g WHERE g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL)
-      ELSE ARRAY(SELECT g.place FROM "gendurable".gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND r.places IS NOT NULL
-    CROSS JOIN LATERAL (SELECT least(r.places - cardinality(h.taken), floor(r.rate_burst - d.debt))::bigint AS of_key OFFSET 0) f
+      ELSE ARRAY(SELECT g.place FROM "gendurable".gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND m.places IS NOT NULL
+    CROSS JOIN LATERAL (SELECT least(m.places - cardinality(h.taken), floor(r.rate_burst - d.debt))::bigint AS of_key OFFSET 0) f
     LEFT JOIN LATERAL (SELECT count(*) > 0 AS some, bool_or((z.priority, z.eligible_at, z.id) < (a.priority, a.eligible_at, a.id)) AS behind
       FROM rival e CROSS JOIN LATERAL (SELECT g.priority, g.eligible_at, g.id FROM "gendurable".gen_durable g WHERE g.queue = e.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate = x.k ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT 1) z CROSS JOIN LATERAL (SELECT g.priority, g.eligible_at, g.id FROM "gendurable".gen_durable g WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.gate = x.k ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT 1) a) y ON r.mine AND r.queue IS NULL AND f.of_key <= c.want
     WHERE w.met < q.most AND w.n < q.keys AND NOT w.over AND x.k IS NOT NULL AND NOT (x.around AND x.k ~>=~ q.start)) v),
