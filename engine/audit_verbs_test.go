@@ -33,6 +33,7 @@ var verbsOf = map[string][]engine.Verb{
 	"Pause": {engine.VerbPause}, "Resume": {engine.VerbResume}, "Edit": {engine.VerbEdit}, "Rewind": {engine.VerbRewind}, "Restart": {engine.VerbRestart},
 	"PauseQueue": {engine.VerbPauseQueue}, "ResumeQueue": {engine.VerbResumeQueue}, "SetGate": {engine.VerbSetGate}, "DropGate": {engine.VerbDropGate},
 	"CloseGate": {engine.VerbCloseGate}, "OpenGate": {engine.VerbOpenGate}, "SetGateWeight": {engine.VerbSetGateWeight},
+	"SetGatePlaces": {engine.VerbSetGatePlaces},
 	"PauseSchedule": {engine.VerbPauseSchedule}, "ResumeSchedule": {engine.VerbResumeSchedule}, "RunSchedule": {engine.VerbRunSchedule},
 	"DeleteSchedule": {engine.VerbDeleteSchedule}, "Migrate": {engine.VerbMigrate},
 	"Bulk": {engine.VerbCancel, engine.VerbRetry, engine.VerbRunNow, engine.VerbReschedule, engine.VerbPause, engine.VerbResume, engine.VerbEdit,
@@ -122,6 +123,7 @@ func TestNoVerbIsForgotten(t *testing.T) {
 	one(a.CloseGate(ctx, "g/x", time.Time{}))
 	one(a.OpenGate(ctx, "g/x"))
 	one(a.SetGateWeight(ctx, "g/x", 2))
+	one(a.SetGatePlaces(ctx, "g/x", 2))
 	one(a.DropGate(ctx, "g"))
 	one(a.PauseSchedule(ctx, "pulse"))
 	one(a.ResumeSchedule(ctx, "pulse"))

@@ -92,7 +92,7 @@ func adminCalls() []asks {
 		asked("Audit", engine.AuditQuery{Instance: 7_700_000_000_000_005}), asked("AllAudit", engine.AuditQuery{Instance: 1001}),
 		denied("Migrate", "their", 1, 2),
 		denied("SetGate", engine.Gate{Name: "our-gate", Queue: "ours", Places: 1}), denied("DropGate", "hidden-gate"), denied("CloseGate", "hidden-gate", time.Time{}),
-		denied("OpenGate", "hidden-gate"), denied("SetGateWeight", "hidden-gate/x", 2),
+		denied("OpenGate", "hidden-gate"), denied("SetGateWeight", "hidden-gate/x", 2), denied("SetGatePlaces", "hidden-gate/x", 2),
 		denied("PauseSchedule", "hidden-schedule"), denied("ResumeSchedule", "hidden-schedule"), denied("RunSchedule", "hidden-schedule"), denied("DeleteSchedule", "hidden-schedule"),
 		denied("PauseQueue", "theirs"), denied("ResumeQueue", "theirs"), asked("PauseQueue", "ours"), asked("ResumeQueue", "ours"),
 		asked("RunNow", eachTarget{}), asked("Pause", eachTarget{}), asked("Resume", eachTarget{}), asked("Retry", eachTarget{}),

@@ -282,6 +282,11 @@ func TestKeysOfGates(t *testing.T) {
 		{func() (bool, error) { return a.SetGateWeight(ctx, "each/zoo", 7) }, false},
 		{func() (bool, error) { return a.SetGateWeight(ctx, "all", 3) }, true},
 		{func() (bool, error) { return a.SetGateWeight(ctx, "all", 1) }, true},
+		{func() (bool, error) { return a.SetGatePlaces(ctx, "each/zoo", 4) }, true},
+		{func() (bool, error) { return a.SetGatePlaces(ctx, "each/zoo", 4) }, false},
+		{func() (bool, error) { return a.SetGatePlaces(ctx, "each/bar", 9) }, true},
+		{func() (bool, error) { return a.SetGatePlaces(ctx, "each/bar", 0) }, true},
+		{func() (bool, error) { return a.SetGatePlaces(ctx, "each/bar", 0) }, false},
 		{func() (bool, error) { return a.CloseGate(ctx, "each/past", time.Unix(1, 0)) }, true},
 	} {
 		changed, err := c.change()
@@ -293,7 +298,7 @@ func TestKeysOfGates(t *testing.T) {
 	require.ElementsMatch(t, []engine.GateKey{
 		{Key: "each/acme", Weight: 1, Pace: 1, ClosedUntil: tomorrow},
 		{Key: "each/" + strings.Repeat("é", 256), Weight: 1, Pace: 1, ClosedUntil: engine.GateForGood},
-		{Key: "each/zoo", Weight: 7, Pace: 1},
+		{Key: "each/zoo", Weight: 7, Places: 4, Pace: 1},
 	}, keys)
 	keys, err = a.GateKeys(ctx, "all")
 	require.NoError(t, err)
@@ -322,6 +327,10 @@ func TestKeysOfGates(t *testing.T) {
 		"close_gate: until":        func() error { _, err := a.CloseGate(ctx, "all", engine.GateForGood.Add(1)); return err },
 		"open_gate: key":           func() error { _, err := a.OpenGate(ctx, "a\x00/b"); return err },
 		"set_gate_weight: weight":  func() error { _, err := a.SetGateWeight(ctx, "each/zoo", 0); return err },
+		"set_gate_places: places":  func() error { _, err := a.SetGatePlaces(ctx, "each/zoo", -1); return err },
+		"set_gate_places: places ": func() error { _, err := a.SetGatePlaces(ctx, "each/zoo", 10_001); return err },
+		"set_gate_places: key":     func() error { _, err := a.SetGatePlaces(ctx, "each", 1); return err },
+		"set_gate_places: key ":    func() error { _, err := a.SetGatePlaces(ctx, "all/zoo", 1); return err },
 		"set_gate_weight: weight ": func() error { _, err := a.SetGateWeight(ctx, "each/zoo", 101); return err },
 	} {
 		wrong, ok := errors.AsType[*engine.VerbError](do())

@@ -50,6 +50,21 @@ func TestWhyAtGates(t *testing.T) {
 			exec(executing, 3, "g/zoo", 1, nil, nil, nil)
 			exec(lined, 9, "g/acme")
 		}, []engine.Cause{{Kind: engine.CauseGate, Names: []string{"g/acme"}, IDs: []fsm.ID{1, 2}, Count: 2}}, "all 2 places of gate g/acme are taken: [1 2]"},
+		"a key is full that has places of its own": {func() {
+			set(engine.Gate{Name: "g", Label: "customer", Places: 1})
+			_, err := admin.SetGatePlaces(ctx, "g/acme", 2)
+			require.NoError(t, err)
+			exec(executing, 1, "g/acme", 1, nil, nil, nil)
+			exec(executing, 2, "g/acme", 2, nil, nil, nil)
+			exec(lined, 9, "g/acme")
+		}, []engine.Cause{{Kind: engine.CauseGate, Names: []string{"g/acme"}, IDs: []fsm.ID{1, 2}, Count: 2}}, "all 2 places of gate g/acme are taken: [1 2]"},
+		"a key of a fair gate is full": {func() {
+			set(engine.Gate{Name: "g", Label: "customer", Fair: true})
+			_, err := admin.SetGatePlaces(ctx, "g/acme", 1)
+			require.NoError(t, err)
+			exec(executing, 1, "g/acme", 1, nil, nil, nil)
+			exec(lined, 9, "g/acme")
+		}, []engine.Cause{{Kind: engine.CauseGate, Names: []string{"g/acme"}, IDs: []fsm.ID{1}, Count: 1}}, "all 1 places of gate g/acme are taken: [1]"},
 		"the total is reached": {func() {
 			set(engine.Gate{Name: "g", Label: "customer", Places: 2, Total: 2})
 			exec(executing, 1, "g/zoo", 1, nil, nil, nil)

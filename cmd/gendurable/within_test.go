@@ -20,7 +20,7 @@ import (
 // unbindable are the commands that --within refuses, each with the reason.
 var unbindable = map[string]string{
 	"instance children": "it counts all children", "gate set": "a gate may be of all", "gate drop": "a gate may be of all", "gate close": "a gate may be of all",
-	"gate open": "a gate may be of all", "gate weight": "a gate may be of all", "schedule pause": "as in the dashboard", "schedule resume": "as in the dashboard",
+	"gate open": "a gate may be of all", "gate weight": "a gate may be of all", "gate places": "a gate may be of all", "schedule pause": "as in the dashboard", "schedule resume": "as in the dashboard",
 	"schedule run": "as in the dashboard", "schedule delete": "as in the dashboard", "window list": "windows are of all", "worker list": "workers work for all",
 	"doctor": "of the whole server", "top": "of all instances", "bench": "in a schema of its own", "dev": "of the whole server",
 	"migrate up": "of the schema", "migrate down": "of the schema", "migrate export": "of the schema", "migrate dir": "of the schema", "migrate sql": "of the schema",

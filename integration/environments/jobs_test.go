@@ -261,6 +261,7 @@ func operatorTasks() []task {
 				func() (bool, error) { return eng.Admin().CloseGate(ctx, "g/x", time.Time{}) },
 				func() (bool, error) { return eng.Admin().OpenGate(ctx, "g/x") },
 				func() (bool, error) { return eng.Admin().SetGateWeight(ctx, "g/x", 2) },
+				func() (bool, error) { return eng.Admin().SetGatePlaces(ctx, "g/x", 2) },
 			} {
 				if _, err := change(); err != nil {
 					return err

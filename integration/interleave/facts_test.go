@@ -16,7 +16,7 @@ import (
 // invariants read.
 type facts struct {
 	outcomes, held, stale, claimed, sent, inserted, owned, firings, tried, landed, asked, throttled, edited, rulings, newest, shelved, looked [][]any
-	refiled, closed, weighed, waited, added                                                                                                   [][]any
+	refiled, closed, weighed, granted, waited, added                                                                                          [][]any
 }
 
 // These kinds of marks exist besides the kinds of outcomes.
@@ -147,6 +147,7 @@ func (f *facts) save(b *pgx.Batch) {
 		`refiled VALUES ($1)`:                       f.refiled,
 		`closed VALUES ($1)`:                        f.closed,
 		`weighed VALUES ($1)`:                       f.weighed,
+		`granted VALUES ($1, $2)`:                   f.granted,
 		`waited VALUES ($1, $2)`:                    f.waited,
 		`added VALUES ($1::text::uuid, $2, $3, $4)`: f.added,
 	} {

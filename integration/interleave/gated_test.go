@@ -74,6 +74,7 @@ func shared() world {
 	return world{name: "shared", setup: setup, heeds: true, only: claiming, verbs: join(ends(&c), []verb{
 		gatedClaims("claim", "w2", "default"), gatedClaims("claim again", "w3", "default"), holds("hold one", key, abroadID),
 		inTurn("raise, claim", changes("", g, func(g *store.Gate) { g.Total = 3 }), gatedClaims("", "w4", "default")),
+		inTurn("grant, raise, claim", grants("", "g/a", 2), changes("", g, func(g *store.Gate) { g.Total = 3 }), gatedClaims("", "w4", "default")),
 		inTurn("lower, claim", changes("", g, func(g *store.Gate) { g.Total = 1 }), gatedClaims("", "w4", "default")),
 		changes("bound all only", g, func(g *store.Gate) { g.Places = store.NoBound }),
 	})}

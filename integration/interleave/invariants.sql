@@ -126,6 +126,7 @@ CREATE UNLOGGED TABLE interleave.throttled (key text);
 -- Keys that were reported as closed, or as having a weight; who has gone through the lines.
 CREATE UNLOGGED TABLE interleave.closed (key text);
 CREATE UNLOGGED TABLE interleave.weighed (key text);
+CREATE UNLOGGED TABLE interleave.granted (key text, places int);
 CREATE UNLOGGED TABLE interleave.refiled (actor text);
 -- Instances that a caller of Wait was told of.
 CREATE UNLOGGED TABLE interleave.waited (actor text, id bigint);
@@ -650,7 +651,8 @@ FROM (SELECT h.*, (SELECT count(*) FROM interleave.holds_now x WHERE x.kind = h.
   FROM interleave.holding h WHERE h.takes) t
 JOIN interleave.rule r ON t.seq > r.since AND t.seq < r.until
   AND CASE WHEN t.kind = 'seat' THEN r.queue = t.key AND r.label IS NULL ELSE r.name = split_part(t.key, '/', 1) END
-WHERE t.n > r.places
+LEFT JOIN gendurable.gate_keys own ON own.key = t.key
+WHERE t.n > greatest(r.places, own.places) -- a claim beside the one who grants them goes by either
 UNION ALL
 SELECT 'total exceeded', format('%s has %s of %s', t.name, t.n, r.total)
 FROM (SELECT h.seq, split_part(h.key, '/', 1) AS name, (SELECT count(*) FROM interleave.holds_now x WHERE x.kind = 'place' AND split_part(x.key, '/', 1) = split_part(h.key, '/', 1))
@@ -682,6 +684,9 @@ UNION ALL
 SELECT 'weighed in word only', c.key
 FROM interleave.weighed c LEFT JOIN gendurable.gate_keys k ON k.key = c.key WHERE coalesce(k.weight, 1) = 1
 UNION ALL
+SELECT 'granted in word only', c.key
+FROM interleave.granted c LEFT JOIN gendurable.gate_keys k ON k.key = c.key WHERE k.places IS DISTINCT FROM c.places
+UNION ALL
 SELECT 'in line elsewhere', format('instance %s at %s, not %s', g.id, g.gate, k.key)
 FROM gendurable.gen_durable g LEFT JOIN LATERAL (
   SELECT r.name || coalesce('/' || (g.labels ->> r.label), '') AS key FROM gendurable.gates r
@@ -705,7 +710,7 @@ LEFT JOIN gendurable.gates q ON q.queue = g.queue AND q.label IS NULL AND q.mach
 LEFT JOIN gendurable.gate_keys k ON k.key = g.gate LEFT JOIN gendurable.gate_keys n ON n.key = r.name LEFT JOIN gendurable.gate_keys w ON w.key = q.name
 WHERE g.status = 'runnable' AND NOT g.paused AND g.eligible_at <= clock_timestamp() AND (g.pick_lane = 3 OR g.pick_lane = 0 AND q.name IS NOT NULL)
   AND NOT coalesce(k.closed_until > clock_timestamp(), false) AND NOT coalesce(n.closed_until > clock_timestamp(), false)
-  AND (SELECT count(*) FROM interleave.holds_now x WHERE x.kind = CASE WHEN r.run THEN 'run' ELSE 'place' END AND x.key = g.gate) < coalesce(r.places, 1000)
+  AND (SELECT count(*) FROM interleave.holds_now x WHERE x.kind = CASE WHEN r.run THEN 'run' ELSE 'place' END AND x.key = g.gate) < coalesce(k.places, r.places, 1000)
   AND (SELECT count(*) FROM interleave.holds_now x WHERE x.kind = 'place' AND split_part(x.key, '/', 1) = r.name) < coalesce(r.total, 1000)
   AND (SELECT count(*) FROM interleave.holds_now x WHERE x.kind = 'seat' AND x.key = g.queue) < coalesce(q.places, 1000)
   AND coalesce(coalesce(k.debt, 0) + 1 <= r.rate_burst, true) AND coalesce(coalesce(n.debt, 0) + 1 <= r.total_rate_burst, true)

@@ -192,6 +192,7 @@ var violations = map[string][]string{
 	"rate not paid":         {rated1, begins1},
 	"closed in word only":   {`INSERT INTO interleave.closed VALUES ('g')`},
 	"weighed in word only":  {`INSERT INTO interleave.weighed VALUES ('g')`},
+	"granted in word only":  {`INSERT INTO interleave.granted VALUES ('g/a', 2)`},
 	"in line elsewhere":     {`INSERT INTO interleave.refiled VALUES ('A')`, row(subjectID, "gate", "'g'", "pick_lane", "3")},
 	"result lost":           {row(parentID, "status", "'awaiting_children'", "round", "1", "children_pending", "1"), moved(`{"id":2,"status":"done","parent_id":1,"parent_round":1}`, nobody)},
 	"told ended":            {row(subjectID), `INSERT INTO interleave.waited VALUES ('A', 2)`},

@@ -74,7 +74,7 @@ func forgotten() world {
 	return world{name: "forgotten", setup: setup, heeds: true, only: forgets, verbs: []verb{
 		forgetsKeys(), gatedClaims("claim", "w2", "default"), gatedClaims("claim one", "w4", "default", few), leaves("retry", commits("", false, retries)),
 		inTurn("lower, claim", changes("", g, func(g *store.Gate) { g.Rate.Burst, g.TotalRate.Burst = 1, 2 }), gatedClaims("", "w4", "default")),
-		throttles("throttle", "g/b"), closes("close", "g/b"), weighs("weigh", "g/b"), drops("drop", "g"), cancels("cancel", followerID),
+		throttles("throttle", "g/b"), closes("close", "g/b"), weighs("weigh", "g/b"), grants("grant", "g/b", 1), drops("drop", "g"), cancels("cancel", followerID),
 	}}
 }
 
@@ -103,6 +103,20 @@ func weighs(name, at string) verb {
 	}}
 }
 
+// grants is an operator who gives a key of a gate places of its own.
+func grants(name, at string, places int) verb {
+	return verb{name: name, family: "operator", touches: key | rule, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			_, err := s.db.PlaceGateKey(ctx, at, places, by)
+			if err == nil {
+				s.facts.granted = append(s.facts.granted, []any{at, places})
+			}
+			return err
+		}
+		s.insist("grant", once(ctx), once)
+	}}
+}
+
 // gateMutants are broken forms of the statements of this file.
 var gateMutants = []mutant{
 	{"refile that waits", "refiled/refile|hold one", "waited", of("l.now_at IS NULL THEN 0", text("FOR NO KEY UPDATE OF g SKIP LOCKED) x", "FOR NO KEY UPDATE OF g) x"))},
@@ -111,6 +125,7 @@ var gateMutants = []mutant{
 	{"refile of the first page", "refiled/refile, small pages|done", "in line elsewhere",
 		of("l.now_at IS NULL THEN 0", text("SELECT (SELECT count(*) FROM p), (SELECT coalesce", "SELECT 0, (SELECT coalesce", "LIMIT $6::bigint", "LIMIT least(1, $6::bigint)"))},
 	{"forgetting of what owes", "forgotten/forget|claim", "rate not paid", of("b.places IS NULL AND b.at <", text(" = 0 AND ", " >= 0 AND "))},
+	{"forgetting of places", "forgotten/forget|grant", "granted in word only", text("b.weight = 1 AND b.places IS NULL AND", "b.weight = 1 AND")},
 	{"forgetting that waits", "forgotten/forget|throttle", "waited", of("b.places IS NULL AND b.at <", text("FOR UPDATE OF b SKIP LOCKED", "FOR UPDATE OF b"))},
 	{"forgetting without a second look", "forgotten/forget|close", "closed in word only",
 		of("b.places IS NULL AND b.at <", text("FOR UPDATE OF b SKIP LOCKED", ""))},

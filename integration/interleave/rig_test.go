@@ -75,7 +75,7 @@ var resetSQL = []string{
 	`DELETE FROM gendurable.kept_signals`, `DELETE FROM interleave.shelf`, `DELETE FROM interleave.shelved`, `DELETE FROM interleave.looked`,
 	`DELETE FROM gendurable.history`, `DELETE FROM gendurable.recorded_machines`,
 	`SELECT pg_advisory_unlock_all()`,
-	`DELETE FROM gendurable.schedules`, `DELETE FROM gendurable.gates`, `DELETE FROM gendurable.gate_keys`, `DELETE FROM interleave.ruled`, `DELETE FROM interleave.owed`, `DELETE FROM interleave.throttled`, `DELETE FROM interleave.closed`, `DELETE FROM interleave.weighed`, `DELETE FROM interleave.refiled`, `DELETE FROM interleave.waited`, `DELETE FROM gendurable.windows`, `DELETE FROM interleave.ruling`, `DELETE FROM interleave.plan`, `DELETE FROM interleave.firing`, `DELETE FROM interleave.tried`,
+	`DELETE FROM gendurable.schedules`, `DELETE FROM gendurable.gates`, `DELETE FROM gendurable.gate_keys`, `DELETE FROM interleave.ruled`, `DELETE FROM interleave.owed`, `DELETE FROM interleave.throttled`, `DELETE FROM interleave.closed`, `DELETE FROM interleave.weighed`, `DELETE FROM interleave.granted`, `DELETE FROM interleave.refiled`, `DELETE FROM interleave.waited`, `DELETE FROM gendurable.windows`, `DELETE FROM interleave.ruling`, `DELETE FROM interleave.plan`, `DELETE FROM interleave.firing`, `DELETE FROM interleave.tried`,
 	`SELECT setval(q.seqrelid, q.seqmin + 1000) FROM pg_sequence q
 	  WHERE q.seqrelid IN ('gendurable.gen_durable_id_seq'::regclass, 'gendurable.signals_id_seq'::regclass, 'gendurable.gen_durable_token'::regclass)`,
 	`SELECT setval('interleave.clock', 1)`,

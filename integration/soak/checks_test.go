@@ -263,6 +263,7 @@ var breaches = map[string][]string{
 	"places": {
 		`UPDATE soak.rule SET rule.places = 0`,
 		`UPDATE soak.rule SET rule.total = 0`,
+		`WITH old AS (DELETE FROM soak.own) INSERT INTO soak.own SELECT DISTINCT 0, '2020-01-01'::timestamptz, key, 0 FROM soak.holding WHERE kind = 'place'`,
 	},
 	"unplaced": {
 		`WITH old AS (UPDATE soak.rule SET at = at - interval '1 h') DELETE FROM soak.holding WHERE kind = 'run'`,

@@ -89,7 +89,10 @@ func (o *operator) changeGates(ctx, life context.Context) {
 		case n%4 == 1 && g.Label != "":
 			long := time.Duration(100+random.IntN(1500)) * time.Millisecond
 			call = func(ctx context.Context) (bool, error) { return a.CloseGate(ctx, key, time.Now().Add(long)) }
-		case n%4 == 2 && g.Label != "":
+		case n%8 == 2 && g.Label != "":
+			places := random.IntN(4) // 0: those of the gate
+			call = func(ctx context.Context) (bool, error) { return a.SetGatePlaces(ctx, key, places) }
+		case n%8 == 6 && g.Label != "":
 			weight := 1 + random.IntN(5)
 			call = func(ctx context.Context) (bool, error) { return a.SetGateWeight(ctx, key, weight) }
 		default:

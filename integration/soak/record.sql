@@ -141,6 +141,19 @@ END $$;
 
 CREATE TRIGGER soak_record AFTER INSERT OR UPDATE OR DELETE ON gendurable.gates FOR EACH ROW EXECUTE FUNCTION soak.record_rule();
 
+-- Places that keys have of their own; NULL: those of the gate.
+CREATE TABLE soak.own (seq bigint NOT NULL, at timestamptz NOT NULL, key text NOT NULL, places int);
+
+CREATE FUNCTION soak.record_own() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO soak.own VALUES (nextval('soak.seq'), clock_timestamp(), coalesce(NEW.key, OLD.key), NEW.places);
+  RETURN NULL;
+END $$;
+
+CREATE TRIGGER soak_own_new AFTER INSERT ON gendurable.gate_keys FOR EACH ROW WHEN (NEW.places IS NOT NULL) EXECUTE FUNCTION soak.record_own();
+CREATE TRIGGER soak_own AFTER UPDATE ON gendurable.gate_keys FOR EACH ROW
+  WHEN (OLD.places IS DISTINCT FROM NEW.places) EXECUTE FUNCTION soak.record_own();
+
 -- What was paid for claims, and when by the clock of the claim.
 CREATE TABLE soak.payment (seq bigint NOT NULL, xid bigint NOT NULL, key text NOT NULL, at timestamptz NOT NULL);
 

@@ -38,6 +38,7 @@ type orderedGate struct {
 	rate    float64        // the burst of all keys; 0: there is no rate
 	weight  int            // beside other gates
 	keys    map[string]int // weights
+	own     map[string]int // places of keys that have their own
 	running map[string]int // by key
 	owes    float64        // what all keys owe
 }
@@ -119,8 +120,11 @@ func (o *ordered) turns(party string, want int, yields bool) (rows []*orderedRow
 	sum := 0
 	for i, name := range names {
 		t := turn{key: name, free: left, weight: max(1, g.keys[name])}
-		if g.places >= 0 {
-			free := g.places - g.running[name]
+		if places, own := g.own[name]; own || g.places >= 0 {
+			if !own {
+				places = g.places
+			}
+			free := places - g.running[name]
 			if o := others[name]; o != nil && free <= want && compareRows(o, lines[name][0]) < 0 {
 				free--
 			}
@@ -285,7 +289,7 @@ func TestClaimsAreInOrder(t *testing.T) {
 			keys := map[string][]string{}
 			for n := range 1 + random.IntN(3) {
 				name := string(rune('a' + n))
-				g := &orderedGate{places: -1, total: -1, weight: 1 + random.IntN(3)*random.IntN(2), keys: map[string]int{}, running: map[string]int{}}
+				g := &orderedGate{places: -1, total: -1, weight: 1 + random.IntN(3)*random.IntN(2), keys: map[string]int{}, own: map[string]int{}, running: map[string]int{}}
 				rule := store.Gate{Name: name, Machine: "m" + name, Places: store.NoBound, Total: store.NoBound}
 				party := name
 				kind := random.IntN(5)
@@ -296,6 +300,9 @@ func TestClaimsAreInOrder(t *testing.T) {
 						keys[name] = append(keys[name], key)
 						if random.IntN(3) == 0 {
 							g.keys[key] = 1 + random.IntN(4)
+						}
+						if random.IntN(4) == 0 {
+							g.own[key] = 1 + random.IntN(6)
 						}
 					}
 				}
@@ -318,6 +325,9 @@ func TestClaimsAreInOrder(t *testing.T) {
 				for key, weight := range g.keys {
 					_, err := b.WeighGateKey(t.Context(), key, weight, store.By{Actor: "test"})
 					require.NoError(t, err)
+				}
+				for key, places := range g.own {
+					b.place(key, places)
 				}
 				if g.weight > 1 {
 					_, err := b.WeighGateKey(t.Context(), name, g.weight, store.By{Actor: "test"})

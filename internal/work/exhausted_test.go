@@ -73,26 +73,31 @@ func TestABatchDoesNotWaitForWhatOthersKeepFromComing(t *testing.T) {
 	for name, c := range map[string]struct {
 		gates  store.Gates
 		labels []string // of the instances, which form groups by them; "": none
+		own    int      // places of a's key, if it has its own
 		alike  bool     // the groups are by the label, instead of by what the states say
 		now    []int    // sizes of the batches that go at once; all others wait
 	}{
-		"places of a step":             {store.Gates{{Name: "g", Machine: "m", Step: "b", Places: 3}}, []string{"a", "a", "b"}, false, []int{2}},
-		"places of a queue":            {store.Gates{{Name: "g", Queue: "q", Places: 3}}, []string{"a", "b", "b"}, false, []int{1}},
-		"places of runs":               {store.Gates{{Name: "g", Machine: "m", Places: 3, Run: true}}, []string{"a", "b", "c"}, false, []int{1}},
-		"more places":                  {store.Gates{{Name: "g", Machine: "m", Places: 4}}, []string{"a", "a", "b"}, false, nil},
-		"a rate":                       {store.Gates{{Name: "g", Machine: "m", Places: none, Rate: slow}}, []string{"a", "a", "b"}, false, []int{1, 2}},
-		"a larger burst":               {store.Gates{{Name: "g", Machine: "m", Places: none, Rate: slow}}, []string{"a", "b"}, false, nil},
-		"places of each, by the label": {of(store.Gate{Places: 2, Total: none}), []string{"a", "a", "b"}, true, []int{2}},
-		"places of each, by the state": {of(store.Gate{Places: 2, Total: none}), []string{"a", "a", "b"}, false, nil},
-		"a total":                      {of(store.Gate{Places: 5, Total: 3}), []string{"a", "a", "b"}, true, []int{2}},
-		"a larger total":               {of(store.Gate{Places: 5, Total: 4}), []string{"a", "a", "b"}, true, nil},
-		"a rate of each":               {of(store.Gate{Places: none, Total: none, Rate: two}), []string{"a", "a", "b"}, true, []int{2}},
-		"a rate of all":                {of(store.Gate{Places: none, Total: none, TotalRate: slow}), []string{"a", "a", "b"}, true, []int{1, 2}},
-		"without the label":            {of(store.Gate{Places: 2, Total: 2}), []string{"", ""}, true, nil},
-		"without it, at another gate":  {append(of(store.Gate{Places: 9, Total: none}), store.Gate{Name: "h", Machine: "m", Places: 2}), []string{"", ""}, true, []int{2}},
+		"places of a step":             {store.Gates{{Name: "g", Machine: "m", Step: "b", Places: 3}}, []string{"a", "a", "b"}, 0, false, []int{2}},
+		"places of a queue":            {store.Gates{{Name: "g", Queue: "q", Places: 3}}, []string{"a", "b", "b"}, 0, false, []int{1}},
+		"places of runs":               {store.Gates{{Name: "g", Machine: "m", Places: 3, Run: true}}, []string{"a", "b", "c"}, 0, false, []int{1}},
+		"more places":                  {store.Gates{{Name: "g", Machine: "m", Places: 4}}, []string{"a", "a", "b"}, 0, false, nil},
+		"a rate":                       {store.Gates{{Name: "g", Machine: "m", Places: none, Rate: slow}}, []string{"a", "a", "b"}, 0, false, []int{1, 2}},
+		"a larger burst":               {store.Gates{{Name: "g", Machine: "m", Places: none, Rate: slow}}, []string{"a", "b"}, 0, false, nil},
+		"places of each, by the label": {of(store.Gate{Places: 2, Total: none}), []string{"a", "a", "b"}, 0, true, []int{2}},
+		"places of each, by the state": {of(store.Gate{Places: 2, Total: none}), []string{"a", "a", "b"}, 0, false, nil},
+		"places of its own, fewer":     {of(store.Gate{Places: 5, Total: none}), []string{"a", "a", "b"}, 2, true, []int{2}},
+		"places of its own, more":      {of(store.Gate{Places: 2, Total: none}), []string{"a", "a", "b"}, 3, true, nil},
+		"places of its own alone":      {of(store.Gate{Places: none, Total: none}), []string{"a", "a", "b"}, 2, true, []int{2}},
+		"places of its own, closed":    {of(store.Gate{Places: 0, Total: none}), []string{"a", "b"}, 2, true, []int{1, 1}},
+		"a total":                      {of(store.Gate{Places: 5, Total: 3}), []string{"a", "a", "b"}, 0, true, []int{2}},
+		"a larger total":               {of(store.Gate{Places: 5, Total: 4}), []string{"a", "a", "b"}, 0, true, nil},
+		"a rate of each":               {of(store.Gate{Places: none, Total: none, Rate: two}), []string{"a", "a", "b"}, 0, true, []int{2}},
+		"a rate of all":                {of(store.Gate{Places: none, Total: none, TotalRate: slow}), []string{"a", "a", "b"}, 0, true, []int{1, 2}},
+		"without the label":            {of(store.Gate{Places: 2, Total: 2}), []string{"", ""}, 0, true, nil},
+		"without it, at another gate":  {append(of(store.Gate{Places: 9, Total: none}), store.Gate{Name: "h", Machine: "m", Places: 2}), []string{"", ""}, 0, true, []int{2}},
 		"another label": {
 			append(of(store.Gate{Places: 2, Total: none}), store.Gate{Name: "h", Machine: "m", Label: "vip", Places: 3}),
-			[]string{"a", "a", "b"}, true, nil,
+			[]string{"a", "a", "b"}, 0, true, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,6 +113,9 @@ func TestABatchDoesNotWaitForWhatOthersKeepFromComing(t *testing.T) {
 					return n
 				}
 				s.gates(c.gates...)
+				if c.own > 0 {
+					s.db.own = map[string]int{"g/a": c.own}
+				}
 				p := s.start()
 				s.pass(5 * time.Second)
 				for _, value := range c.labels {

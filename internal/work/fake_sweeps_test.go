@@ -3,6 +3,7 @@ package work
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +43,7 @@ func (db *fake) Poll(ctx context.Context, queues, machines, lines []string) (sto
 			out.Overdue, out.Rest = out.Overdue || db.flood["expire"], out.Rest || db.flood["cancel rest"]
 			out.Skips, out.Keeping = out.Skips || db.flood["skip"], db.flood["hand over"]
 		}()
-		out.Paused, out.Gates = slices.Clone(db.paused), slices.Clone(db.gates)
+		out.Paused, out.Gates, out.Own = slices.Clone(db.paused), slices.Clone(db.gates), maps.Clone(db.own)
 		out.Overdue, out.Rest, out.Skips = len(db.overdue()) > 0, len(db.rested) > 0, len(db.skipped) > 0
 		out.Fires, out.Fire = !db.scheduled.IsZero(), time.Until(db.scheduled)
 		return nil

@@ -36,6 +36,7 @@ type fake struct {
 	lost      []lostClaim
 	paused    []store.PausedQueue
 	gates     store.Gates
+	own       map[string]int  // places of keys
 	throttled []string        // what Throttle was called with
 	rested    []store.Rested  // what CancelRest returns, call by call
 	skipped   []store.Skipped // what Skip returns, call by call
