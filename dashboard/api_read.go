@@ -58,7 +58,7 @@ func apiReads() []apiRoute {
 			}),
 		reading("/api/gates", "gates", "The limits: what they bound, how many places are taken, how many instances wait.",
 			[]apiParam{
-				{name: "keys", kind: "string", description: "Also the keys of this gate that are closed, slowed down, or have a weight or places of their own."},
+				{name: "keys", kind: "string", description: "Also the keys of this gate that are closed, slowed down, or have a weight or their own places."},
 				{name: "place", kind: "integer", description: "Of a cluster, the place of that gate."},
 			},
 			func(s *server, r *http.Request) (out apiGates, err error) {

@@ -169,8 +169,8 @@ func gateKey(key string) (string, error) {
 	return name + "/" + string(runes[:min(len(runes), MaxGateKeyRunes)]), nil
 }
 
-// GateKeys lists the keys of a gate that are closed, slowed down, or have a weight or places of
-// their own, by key: at most MaxGateKeys of them. Within bounds it lists only keys of gates that Gates lists. Errors: as of
+// GateKeys lists the keys of a gate that are closed, slowed down, or have a weight or their
+// own places, by key: at most MaxGateKeys of them. Within bounds it lists only keys of gates that Gates lists. Errors: as of
 // SetGate.
 func (a *Admin) GateKeys(ctx context.Context, gate string) (keys []GateKey, err error) {
 	defer a.engine.explain(ctx, toRead("gate_keys"), &err)

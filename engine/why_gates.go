@@ -94,8 +94,8 @@ func (w *why) closed(g *store.Gate, known *[]*ent.GateKey) {
 	})
 }
 
-// places looks whether all places are taken, and by whom. A key that is known may have places of its
-// own; nil: it has none.
+// places looks whether all places are taken, and by whom. A key that is known may have its own
+// places; nil: it has none.
 func (w *why) places(kind CauseKind, key string, most int, known *[]*ent.GateKey, held ...predicate.Instance) {
 	own := known != nil && strings.Contains(key, "/") && most != 0
 	look := most
@@ -121,7 +121,7 @@ func (w *why) places(kind CauseKind, key string, most int, known *[]*ent.GateKey
 	})
 }
 
-// ownPlaces returns the places of a key, which are those of its gate unless it has its own.
+// ownPlaces returns the places of a key: its gate's, unless it has its own.
 func ownPlaces(known []*ent.GateKey, key string, of int) int {
 	for _, k := range known {
 		if k.ID == key && k.Places != nil {

@@ -50,7 +50,7 @@ func TestWhyAtGates(t *testing.T) {
 			exec(executing, 3, "g/zoo", 1, nil, nil, nil)
 			exec(lined, 9, "g/acme")
 		}, []engine.Cause{{Kind: engine.CauseGate, Names: []string{"g/acme"}, IDs: []fsm.ID{1, 2}, Count: 2}}, "all 2 places of gate g/acme are taken: [1 2]"},
-		"a key is full that has places of its own": {func() {
+		"a key is full that has its own places": {func() {
 			set(engine.Gate{Name: "g", Label: "customer", Places: 1})
 			_, err := admin.SetGatePlaces(ctx, "g/acme", 2)
 			require.NoError(t, err)

@@ -401,7 +401,7 @@ CREATE TABLE "gate_keys" (
 
 -- The keys that are closed. Claims change other columns, so their updates stay heap-only.
 CREATE INDEX "gate_keys_closed" ON "gate_keys" ("closed_until") WHERE "closed_until" IS NOT NULL;
--- The keys with places of their own, which polls read.
+-- The keys with their own places, which polls read.
 CREATE INDEX "gate_keys_places" ON "gate_keys" ("key") WHERE "places" IS NOT NULL;
 
 -- A row is there exactly while its queue is paused. Workers look here when they poll, never when they claim.

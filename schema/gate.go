@@ -81,8 +81,8 @@ func (GateKey) Fields() []ent.Field {
 	}
 }
 
-// Indexes returns the indexes of the keys that are closed, and of those that have places of their
-// own. Claims change other columns.
+// Indexes returns the indexes of the keys that are closed, and of the keys that have their own
+// places. Claims change other columns.
 func (GateKey) Indexes() []ent.Index {
 	return []ent.Index{
 		partial("gate_keys_closed", "closed_until IS NOT NULL", "closed_until"),

@@ -15,7 +15,7 @@ type gateCommands struct {
 	List   gateList   `cmd:"" help:"List the gates: whom they concern, what they bound, how many places are taken, how many instances wait, for how long."`
 	Set    gateSet    `cmd:"" help:"Bound how many instances execute at a time, how many begin in a period, or both; a gate that is there is changed."`
 	Drop   gateDrop   `cmd:"" help:"Remove a gate: who waits there goes on."`
-	Keys   gateKeys   `cmd:"" help:"List the keys of a gate that are closed, slowed down, or have a weight or places of their own."`
+	Keys   gateKeys   `cmd:"" help:"List the keys of a gate that are closed, slowed down, or have a weight or their own places."`
 	Close  gateClose  `cmd:"" help:"Let none begin behind a gate, or behind one key of it."`
 	Open   gateOpen   `cmd:"" help:"End what close, or a step that was throttled, has closed."`
 	Weight gateWeight `cmd:"" help:"Set how many turns a key of a gate, or a gate, gets where others get one."`
@@ -321,7 +321,7 @@ func (c *gatePlaces) Run(ctx context.Context, a *app, db *database) error {
 		case c.Places == 0:
 			fmt.Fprintf(w, "%q has as many places as the gate says\n", c.Key)
 		default:
-			fmt.Fprintf(w, "%q has %d places of its own\n", c.Key, c.Places)
+			fmt.Fprintf(w, "%q has %d places now\n", c.Key, c.Places)
 		}
 	})
 }

@@ -103,7 +103,7 @@ func weighs(name, at string) verb {
 	}}
 }
 
-// grants is an operator who gives a key of a gate places of its own.
+// grants is an operator who gives a key of a gate its own places.
 func grants(name, at string, places int) verb {
 	return verb{name: name, family: "operator", touches: key | rule, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {

@@ -12,7 +12,7 @@ import (
 )
 
 // GateKeys lists the keys of a gate that are closed at a time, slowed down, or have a weight or
-// places of their own, by key.
+// their own places, by key.
 func (r *Reader) GateKeys(ctx context.Context, gate string, now time.Time, most int) ([]*ent.GateKey, error) {
 	list, err := r.composer().client.GateKey.Query().Where(
 		gatekey.Or(gatekey.ID(gate), func(s *sql.Selector) { s.Where(sql.HasPrefix(s.C(gatekey.FieldID), gate+"/")) }),

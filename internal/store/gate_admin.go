@@ -53,8 +53,8 @@ WHERE $4::int <> 1 OR EXISTS (SELECT FROM {s}.gate_keys x WHERE x.key = $1)
 ON CONFLICT (key) DO UPDATE SET weight = excluded.weight WHERE k.weight <> excluded.weight`+
 		keyKind+`'admin.set_gate_weight'`+keyChanged)
 
-	// placeKeySQL gives a key places of its own, or those of the gate again with NULL. Only a key of a
-	// gate with a label has some. $4 places
+	// placeKeySQL gives a key its own places, or with NULL its gate's again. Only a key of a gate with
+	// a label has some. $4 places
 	placeKeySQL = named("place gate", keyOf+`
 INSERT INTO {s}.gate_keys AS k (key, places) SELECT $1, $4::int FROM r
 WHERE r.label IS NOT NULL AND r.name <> $1 AND ($4::int IS NOT NULL OR EXISTS (SELECT FROM {s}.gate_keys x WHERE x.key = $1))

@@ -11,7 +11,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// place gives a key of gate g places of its own, or takes them away.
+// place gives a key of gate g its own places, or takes them away.
 func (b bench) place(key string, places int) bool {
 	b.t.Helper()
 	changed, err := b.PlaceGateKey(b.t.Context(), key, places, store.By{Actor: "test"})
@@ -19,9 +19,8 @@ func (b bench) place(key string, places int) bool {
 	return changed
 }
 
-// A key with places of its own has these, in place of those that its gate gives to each; other
-// keys, a total, a rate and a gate that lets none begin are as they were. What looks for keys that
-// cannot begin knows of them, too.
+// A key has its own places instead of its gate's. Other keys, a total, a rate and a gate that lets
+// none begin are as they were. The look for keys that cannot begin knows these places, too.
 func TestAKeyHasPlacesOfItsOwn(t *testing.T) {
 	for name, c := range map[string]struct {
 		gate      store.Gate
@@ -77,7 +76,7 @@ func TestAKeyHasPlacesOfItsOwn(t *testing.T) {
 }
 
 // Places that are raised are there for the next claim, and places that are lowered let none begin
-// before fewer execute. Without places of its own a key has those of the gate again.
+// before fewer execute. A key that loses its own places has its gate's again.
 func TestPlacesOfAKeyChange(t *testing.T) {
 	b := newBench(t)
 	b.gate(store.Gate{Name: "g", Label: "customer", Places: 2, Total: store.NoBound})
@@ -119,7 +118,7 @@ func TestPlacesOfAKeyChange(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrNoKey)
 }
 
-// The sweep of unused keys leaves a key with places of its own, and a poll tells of it.
+// The sweep of unused keys leaves a key with its own places, and a poll tells of it.
 func TestPlacesOfAKeyAreKept(t *testing.T) {
 	b := newBench(t)
 	b.gate(store.Gate{Name: "g", Label: "customer", Places: 2, Total: store.NoBound})

@@ -46,12 +46,12 @@ func (r *gateRow) gate() Gate {
 		CostLabel: value(r.cost), Adapt: value(r.adapt), Run: value(r.run)}
 }
 
-// ownPlacesMost bounds of how many keys a process knows that they have places of their own. Claims
-// heed those of all keys. A batch whose key the process does not know may wait in vain for more.
+// ownPlacesMost bounds the keys whose own places a process remembers, for its batches. Claims heed
+// the places of all keys. A batch of another key may wait in vain for more instances.
 const ownPlacesMost = "1000"
 
 // ordersSQL reads what operators and other processes want: the paused queues, the gates, and keys
-// of gates with places of their own, whose names have a slash. A row of nothing but NULL says that
+// of gates with their own places, whose names have a slash. A row of nothing but NULL says that
 // some process records a machine; one of nothing but a time, that signals are kept.
 var ordersSQL = named("orders", `SELECT p.queue, p.paused_at, NULL::text AS name, NULL::text, NULL::text, NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint,
   NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::int, NULL::text, NULL::bool, NULL::bool FROM {s}.paused_queues p

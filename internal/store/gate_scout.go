@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ownPlacesText is how many places key k has of its own.
+// ownPlacesText is the number of key k's own places.
 const ownPlacesText = `(SELECT b.places FROM {s}.gate_keys b WHERE b.key = k.k)`
 
 // scoutSQL looks at the keys of a queue's lines, in the order of bytes, and tells which of them

@@ -70,7 +70,7 @@ type Polled struct {
 	Keeping  bool                     // signals are kept
 	Paused   []PausedQueue            // all paused queues, not only those of the poll
 	Gates    Gates                    // all gates
-	Own      map[string]int           // keys of gates that have places of their own, up to 1,000, and how many
+	Own      map[string]int           // keys of gates that have their own places, up to 1,000, and how many
 	Lines    map[string]bool          // the queues with instances in line at gates, and "" if any queue has some; nil: it has not looked
 	Fires    bool                     // some schedule is not paused,
 	Fire     time.Duration            // and the next occurrence comes after this

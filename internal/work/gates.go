@@ -58,7 +58,7 @@ func (g *gates) obey(now time.Duration, found store.Gates, lines map[string]bool
 	return old == nil || !slices.Equal(*old, found)
 }
 
-// grant takes over which keys have places of their own, and reports whether that has changed.
+// grant takes over which keys have their own places, and reports whether that has changed.
 func (g *gates) grant(own map[string]int) (changed bool) {
 	old := g.own.Swap(&own)
 	return old == nil || !maps.Equal(*old, own)
