@@ -170,8 +170,8 @@ func gateKey(key string) (string, error) {
 }
 
 // GateKeys lists the keys of a gate that are closed, slowed down, or have a weight or their
-// own places, by key: at most MaxGateKeys of them. Within bounds it lists only keys of gates that Gates lists. Errors: as of
-// SetGate.
+// own places, by key: at most MaxGateKeys of them. Within bounds it lists only keys of gates that
+// Gates lists. Errors: as of SetGate.
 func (a *Admin) GateKeys(ctx context.Context, gate string) (keys []GateKey, err error) {
 	defer a.engine.explain(ctx, toRead("gate_keys"), &err)
 	if err := checkGateName(gate); err != nil {

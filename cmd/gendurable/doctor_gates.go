@@ -27,8 +27,8 @@ import (
 //   - closed: gates without places, and keys that are closed for another hour or more.
 //   - unlabelled: gates of a label that none of the newest instances carries which the gate could
 //     concern. $2 is how many of the newest are looked at.
-//   - stray: keys with a weight or places, or closed, that no gate uses: there is no such gate, or it has no
-//     label.
+//   - stray: keys with a weight or places, or closed, that no gate uses: there is no such gate, or
+//     it has no label.
 const gateFaultsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, $1::float8 * interval '1 second' AS patience),
 w AS MATERIALIZED (SELECT w.queues, w.machines FROM {s}.workers w, c WHERE w.expires_at > c.now AND NOT w.draining),
 line AS MATERIALIZED (

@@ -93,7 +93,7 @@ func (s *Store) WeighGateKey(ctx context.Context, key string, weight int, by By)
 	})
 }
 
-// PlaceGateKey sets how many instances of a key execute at a time, in place of the gate's own bound,
+// PlaceGateKey sets how many instances of a key execute at a time, in place of the gate's places,
 // and reports whether that changed anything. 0: as many as the gate says.
 func (s *Store) PlaceGateKey(ctx context.Context, key string, places int, by By) (changed bool, err error) {
 	var own *int

@@ -8,8 +8,8 @@ import (
 
 // pruneGateKeysSQL deletes the rows of gate_keys that say no more than no row does, of a page in
 // the order of keys: without a weight, places, a debt that is left, a pace that is lowered, or a
-// time until which it is closed. It keeps what was used in the last ten minutes, so that busy keys are
-// not deleted and inserted in turn. Settings by operators stay, also when their gate is gone.
+// time until which it is closed. It keeps what was used in the last ten minutes, so that busy keys
+// are not deleted and inserted in turn. Settings by operators stay, also when their gate is gone.
 //
 // Each change of such a row locks it. A claim keeps that lock until it has paid, and a throttle or
 // a verb until it has committed. So no other transaction has a row that is locked here, without
