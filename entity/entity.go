@@ -1,7 +1,7 @@
 // Package entity lets a host's ent schema say that a machine drives its entities:
 //
 //	func (Order) Mixin() []ent.Mixin {
-//		return []ent.Mixin{entity.DrivenBy("checkout").OnDelete(entity.Cancel)}
+//		return []ent.Mixin{entity.DrivenBy(shop.Checkout).OnDelete(entity.Cancel)}
 //	}
 //
 // The mixin adds the column that points at the instance. Package entity/extension generates, into
@@ -21,6 +21,7 @@ import (
 	"entgo.io/ent/schema/mixin"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/hidden"
 )
 
 // Field is the name of the field, and of the column, that points at an entity's instance.
@@ -40,7 +41,8 @@ const (
 	Leave Deletion = "leave"
 )
 
-// Driven is the mixin of a schema whose entities are driven by a machine; [DrivenBy] makes it.
+// Driven is the mixin of a schema whose entities are driven by a machine; [DrivenBy] and
+// [DrivenByName] make it.
 type Driven struct {
 	mixin.Schema
 	of Annotation
@@ -48,9 +50,26 @@ type Driven struct {
 
 var _ ent.Mixin = Driven{}
 
-// DrivenBy returns the mixin for entities that the machine of this name drives, in whatever
-// version. An entity has at most one instance at a time, or none.
-func DrivenBy(machine string) Driven {
+// DrivenBy returns the mixin for entities that this machine drives, in whatever version. An entity
+// has at most one instance at a time, or none.
+//
+// The generated client reads states and results as the machine declares them, so it imports the
+// packages of both types: they are exported, and declared, with the machine, where the generated
+// client is not imported. Otherwise use [DrivenByName]. Generate anew after a change of the
+// declaration.
+func DrivenBy[S, R any](machine *fsm.Machine[S, R]) Driven {
+	d, ok := hidden.Declared(machine)
+	if !ok {
+		return DrivenByName("")
+	}
+	of := Annotation{Machine: d.Name, OnDelete: Refuse, Version: d.Version, StateSince: d.StateSince, ResultSince: d.ResultSince}
+	of.State, of.Result = typeOf(d.State), typeOf(d.Result)
+	return Driven{of: of}
+}
+
+// DrivenByName is [DrivenBy] for a machine that the schema cannot import. The generated client has
+// nothing that knows the machine's types.
+func DrivenByName(machine string) Driven {
 	return Driven{of: Annotation{Machine: machine, OnDelete: Refuse}}
 }
 
@@ -133,6 +152,13 @@ type Annotation struct {
 
 	OnUpdate        []string `json:"on_update,omitempty"` // names of fields
 	UpdateNeedsLive bool     `json:"update_needs_live,omitempty"`
+
+	// These are of the machine's declaration, if the schema has it: see [DrivenBy].
+	Version     int   `json:"version,omitempty"`
+	StateSince  int   `json:"state_since,omitempty"`
+	ResultSince int   `json:"result_since,omitempty"`
+	State       *Type `json:"state,omitempty"` // nil: the schema has a name only
+	Result      *Type `json:"result,omitempty"`
 }
 
 // Guarded reports whether the client refuses to create an entity that gets no instance.

@@ -13,7 +13,7 @@ import (
 type Order struct{ ent.Schema }
 
 func (Order) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenBy("checkout").OnDelete(entity.Cancel)}
+	return []ent.Mixin{entity.DrivenByName("checkout").OnDelete(entity.Cancel)}
 }
 
 func (Order) Fields() []ent.Field { return []ent.Field{field.Int64("cents")} }
@@ -29,7 +29,7 @@ func ExampleDrivenBy() {
 type Ticket struct{ ent.Schema }
 
 func (Ticket) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenBy("checkout").OnUpdate("cents").UpdateNeedsLive()}
+	return []ent.Mixin{entity.DrivenByName("checkout").OnUpdate("cents").UpdateNeedsLive()}
 }
 
 func (Ticket) Fields() []ent.Field { return []ent.Field{field.Int64("cents")} }

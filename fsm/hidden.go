@@ -11,8 +11,19 @@ func init() { //nolint:gochecknoinits // so they are no part of what the package
 	h.Spec, h.Signal = Spec.erase, Message.erase
 	h.Change = Change.apply
 	h.InQueue = Spec.inQueue
+	h.Declared = declaredOf
 	h.Definition = func(machine func() *step.Machine) Definition { return made(machine) }
 	h.Outcome = func(commit func(*step.Claim) (*step.Commit, error)) Outcome { return decided(commit) }
+}
+
+// declaredOf returns what a machine's declaration says to code that is generated from it.
+func declaredOf(machine any) (out step.Declared, ok bool) {
+	m, ok := machine.(interface{ declared() *declaration })
+	if !ok || m.declared() == nil {
+		return out, false
+	}
+	d := m.declared()
+	return step.Declared{Name: d.name, Version: d.version, StateSince: d.stateSince, ResultSince: d.resultSince, State: d.state, Result: d.result}, true
 }
 
 // made is a definition that another package of the project has made.

@@ -120,6 +120,14 @@ func (d *declaration) typeFaults(c Codec) (faults []error) {
 // Name returns the name as declared.
 func (m *Machine[S, R]) Name() string { return m.d.name }
 
+// declared returns the declaration; nil of no machine.
+func (m *Machine[S, R]) declared() *declaration {
+	if m == nil {
+		return nil
+	}
+	return &m.d
+}
+
 // Version returns the version as declared.
 func (m *Machine[S, R]) Version() int { return m.d.version }
 

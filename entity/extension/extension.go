@@ -42,6 +42,9 @@ func (Extension) Hooks() []gen.Hook {
 					return fmt.Errorf("schema %s: %w", n.Name, err)
 				}
 			}
+			if err := errors.Join(distinct(g), acyclic(g)); err != nil {
+				return err
+			}
 			if err := next.Generate(g); err != nil {
 				return err
 			}
@@ -58,7 +61,9 @@ func (Extension) Hooks() []gen.Hook {
 // Templates returns the templates. One is the file gendurable_entity.go. Each of the others adds to
 // a file that ent generates, by a name that ent offers for that.
 func (Extension) Templates() []*gen.Template {
-	t := gen.NewTemplate("extension").Funcs(map[string]any{"driven": driven, "registering": registering, "watched": watched})
+	t := gen.NewTemplate("extension").Funcs(map[string]any{
+		"driven": driven, "registering": registering, "watched": watched, "aliases": aliases, "goType": goType,
+	})
 	return []*gen.Template{gen.MustParse(t.ParseFS(files, "*.tmpl"))}
 }
 
@@ -138,6 +143,9 @@ func check(n *gen.Type) error {
 	}
 	if is.Machine == "" {
 		return fmt.Errorf("entity.DrivenBy: the machine has no name")
+	}
+	if err := nameable(is, n.Config.Package); err != nil {
+		return err
 	}
 	if !slices.Contains([]entity.Deletion{entity.Refuse, entity.Cancel, entity.Leave}, is.OnDelete) {
 		return fmt.Errorf("entity.OnDelete: %q is neither Refuse nor Cancel nor Leave", is.OnDelete)

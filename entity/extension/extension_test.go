@@ -83,6 +83,88 @@ func TestCheck(t *testing.T) {
 	require.False(t, written)
 }
 
+// typed says which types the machine has.
+func typed(state, result entity.Type) entity.Annotation {
+	return entity.Annotation{Machine: "checkout", OnDelete: entity.Refuse, Version: 1, State: &state, Result: &result}
+}
+
+func of(path, name string) entity.Type {
+	return entity.Type{Name: `"` + path + `".` + name, Imports: []string{path}}
+}
+
+// A client that could not name the machine's types is not generated.
+func TestTypesThatTheClientCannotName(t *testing.T) {
+	t.Parallel()
+	plain := entity.Type{Name: "int64"}
+	in := func(pkg string, a entity.Annotation) *gen.Type {
+		n := said(t, a, entity.Field)
+		n.Config = &gen.Config{Package: pkg}
+		return n
+	}
+	for path, by := range map[string]string{
+		"example.com/shop/machine":              "example.com/other/ent",
+		"example.com/shop/internal/machine":     "example.com/shop/ent",
+		"example.com/shop/internal":             "example.com/shop",
+		"example.com/internals/machine":         "example.com/shop/ent",
+		"example.com/a/internal/b/internal/own": "example.com/a/internal/b/ent",
+	} {
+		require.NoError(t, check(in(by, typed(of(path, "Cart"), plain))), path)
+	}
+	for path, by := range map[string]string{
+		"example.com/shop/internal/machine":     "example.com/shopping/ent",
+		"example.com/shop/internal":             "example.com/ent",
+		"internal/machine":                      "example.com/ent",
+		"example.com/a/internal/b/internal/own": "example.com/a/ent",
+	} {
+		err := check(in(by, typed(plain, of(path, "Cart"))))
+		require.ErrorContains(t, err, `the result of machine "checkout": `+path+" is internal")
+		require.ErrorContains(t, err, "move the type, or use entity.DrivenByName")
+	}
+	err := check(in("example.com/ent", typed(entity.Type{Fault: "it has no name: give it one"}, plain)))
+	require.ErrorContains(t, err, `the state of machine "checkout": it has no name: give it one, or use entity.DrivenByName`)
+}
+
+// No two packages have one name in the generated files.
+func TestAliases(t *testing.T) {
+	t.Parallel()
+	both := typed(of("example.com/a/shop", "Cart"), of("example.com/b/go-Shop", "Receipt"))
+	both.Result.Name = `map["example.com/b/go-Shop".Kind]*"example.com/b/shop".Receipt`
+	both.Result.Imports = []string{"example.com/b/go-Shop", "example.com/b/shop", "example.com/b/shop", fsmPath, "example.com/ent"}
+	n := said(t, both, entity.Field)
+	all, err := aliases(n.Annotations)
+	require.NoError(t, err)
+	require.Equal(t, []alias{{"durableshop", "example.com/a/shop"}, {"durablegoshop", "example.com/b/go-Shop"},
+		{"durableshop2", "example.com/b/shop"}, {"durableent2", "example.com/ent"}}, all)
+	state, err := goType(n, both.State)
+	require.NoError(t, err)
+	require.Equal(t, "durableshop.Cart", state)
+	result, err := goType(n, both.Result)
+	require.NoError(t, err)
+	require.Equal(t, "map[durablegoshop.Kind]*durableshop2.Receipt", result)
+	none := of(fsmPath, "None")
+	result, err = goType(n, &none)
+	require.NoError(t, err)
+	require.Equal(t, "durablefsm.None", result)
+
+	other := &gen.Type{Name: "DurableShop", Config: &gen.Config{}}
+	require.ErrorContains(t, distinct(&gen.Graph{Nodes: []*gen.Type{n, other}}), "schema DurableShop: ")
+	other.Name = "Shop"
+	require.NoError(t, distinct(&gen.Graph{Nodes: []*gen.Type{n, other}}))
+}
+
+// A package that imports the generated client cannot have the machine's types.
+func TestTypesBesideTheClient(t *testing.T) {
+	t.Parallel()
+	n := said(t, typed(of("github.com/gendurable/gendurable/engine", "Inserted"), entity.Type{Name: "int64"}), entity.Field)
+	graph := func(pkg string) *gen.Graph {
+		return &gen.Graph{Config: &gen.Config{Package: pkg}, Nodes: []*gen.Type{n}}
+	}
+	require.NoError(t, acyclic(graph("example.com/shop/ent")))
+	err := acyclic(graph("github.com/gendurable/gendurable/ent"))
+	require.ErrorContains(t, err, "schema Order: entity.DrivenBy: package github.com/gendurable/gendurable/engine, of the machine's types, imports the generated client by")
+	require.ErrorContains(t, err, "or use entity.DrivenByName")
+}
+
 // The generator refuses types that have the name of a package which the templates import.
 func TestImported(t *testing.T) {
 	t.Parallel()

@@ -22,9 +22,15 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/hosts/ent"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
+	"github.com/gendurable/gendurable/integration/hosts/machine"
 	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/internal/steady"
 )
+
+// The tests name what the machine declares as follows.
+type cart = machine.Cart
+
+var checkout, paid = machine.Checkout, machine.Paid
 
 // shop is a host: a database, the engine on it, and its own ent client.
 type shop struct {
@@ -152,14 +158,14 @@ func TestVerbsInAHostsTransaction(t *testing.T) {
 			_, err := host.ExecContext(t.Context(), `SET LOCAL search_path = ''`)
 			require.NoError(t, err)
 			tx := s.eng.WithSQL(host)
-			id, err := tx.Insert(t.Context(), checkout.New(cart{1, 100}).Key(`a"b\c,{d}'é`).PartitionKey(`\`).Priority(-3))
+			id, err := tx.Insert(t.Context(), checkout.New(cart{Order: 1, Cents: 100}).Key(`a"b\c,{d}'é`).PartitionKey(`\`).Priority(-3))
 			require.NoError(t, err)
-			many, err := tx.InsertMany(t.Context(), []fsm.Spec{checkout.New(cart{2, 200}), checkout.New(cart{3, 300}).Key("NULL").At(at), checkout.New(cart{4, 400}).After(time.Hour)})
+			many, err := tx.InsertMany(t.Context(), []fsm.Spec{checkout.New(cart{Order: 2, Cents: 200}), checkout.New(cart{Order: 3, Cents: 300}).Key("NULL").At(at), checkout.New(cart{Order: 4, Cents: 400}).After(time.Hour)})
 			require.NoError(t, err)
-			got, err := tx.GetOrInsert(t.Context(), checkout.New(cart{5, 500}).Key("NULL"))
+			got, err := tx.GetOrInsert(t.Context(), checkout.New(cart{Order: 5, Cents: 500}).Key("NULL"))
 			require.NoError(t, err)
 			require.Equal(t, engine.Inserted{ID: many[1].ID, Duplicate: true}, got)
-			_, err = tx.Insert(t.Context(), checkout.New(cart{5, 500}).Key("NULL"))
+			_, err = tx.Insert(t.Context(), checkout.New(cart{Order: 5, Cents: 500}).Key("NULL"))
 			require.ErrorIs(t, err, engine.ErrDuplicate)
 			d, err := tx.Signal(t.Context(), fsm.Key(`a"b\c,{d}'é`), paid.With(100).DedupKey("once"))
 			require.NoError(t, err)
@@ -169,10 +175,10 @@ func TestVerbsInAHostsTransaction(t *testing.T) {
 			require.True(t, d.Duplicate)
 			_, err = tx.Signal(t.Context(), fsm.Key("nobody's"), paid.With(1))
 			require.ErrorIs(t, err, engine.ErrNoTarget)
-			sent, err := tx.SignalOrInsert(t.Context(), checkout.New(cart{6, 600}).Key("six"), paid.With(600))
+			sent, err := tx.SignalOrInsert(t.Context(), checkout.New(cart{Order: 6, Cents: 600}).Key("six"), paid.With(600))
 			require.NoError(t, err)
 			require.False(t, sent.Duplicate)
-			again, err := tx.SignalOrInsert(t.Context(), checkout.New(cart{6, 600}).Key("six"), paid.With(600).DedupKey("again"))
+			again, err := tx.SignalOrInsert(t.Context(), checkout.New(cart{Order: 6, Cents: 600}).Key("six"), paid.With(600).DedupKey("again"))
 			require.NoError(t, err)
 			require.Equal(t, engine.Inserted{ID: sent.ID, Duplicate: true}, again)
 			require.Zero(t, s.count("gendurable.gen_durable"), "to be seen before the commit")
@@ -192,7 +198,7 @@ func TestVerbsInAHostsTransaction(t *testing.T) {
 			i, err := checkout.Get(t.Context(), s.eng, fsm.Key("NULL"))
 			require.NoError(t, err)
 			require.True(t, i.EligibleAt.Equal(at))
-			require.Equal(t, cart{3, 300}, i.State)
+			require.Equal(t, cart{Order: 3, Cents: 300}, i.State)
 			i, err = checkout.Get(t.Context(), s.eng, id)
 			require.NoError(t, err)
 			require.Equal(t, []any{`\`, -3}, []any{i.PartitionKey, i.Priority})

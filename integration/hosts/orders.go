@@ -9,16 +9,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/hosts/ent"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
-)
-
-type cart struct {
-	Order int64
-	Cents int64
-}
-
-var (
-	checkout = fsm.Declare[cart, int64]("checkout")
-	paid     = fsm.DeclareSignal[int64]("paid")
+	"github.com/gendurable/gendurable/integration/hosts/machine"
 )
 
 func orderKey(id int64) fsm.Key { return fsm.Key(fmt.Sprintf("order:%d", id)) }
@@ -27,7 +18,7 @@ func orderKey(id int64) fsm.Key { return fsm.Key(fmt.Sprintf("order:%d", id)) }
 func place(ctx context.Context, client *ent.Client, eng *engine.Engine, customer string, cents int64) (*ent.Order, error) {
 	return client.Order.Create().SetCustomer(customer).SetCents(cents).
 		SaveWith(ctx, eng, func(o *ent.Order) fsm.Spec {
-			return checkout.New(cart{Order: o.ID, Cents: o.Cents}).Key(orderKey(o.ID))
+			return machine.Checkout.New(machine.Cart{Order: o.ID, Cents: o.Cents}).Key(orderKey(o.ID))
 		})
 }
 
@@ -53,7 +44,7 @@ func payWithTip(ctx context.Context, client *ent.Client, eng *engine.Engine, id,
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Durable(eng).Signal(ctx, orderKey(o.ID), paid.With(o.Cents)); err != nil {
+	if _, err := tx.Durable(eng).Signal(ctx, orderKey(o.ID), machine.Paid.With(o.Cents)); err != nil {
 		return err
 	}
 	return tx.Commit()

@@ -8,6 +8,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/hosts/ent"
+	"github.com/gendurable/gendurable/integration/hosts/machine"
 )
 
 // placeWithin places an order in a transaction of pgx. Its commit wakes the engine.
@@ -28,8 +29,8 @@ func placeWithin(ctx context.Context, client *ent.Client, pool *pgxpool.Pool, en
 }
 
 // settle is a step that changes its order and ends the checkout: both, or neither.
-func settle(client *ent.Client) func(context.Context, *fsm.Visit[cart, int64]) (fsm.Outcome, error) {
-	return func(_ context.Context, v *fsm.Visit[cart, int64]) (fsm.Outcome, error) {
+func settle(client *ent.Client) func(context.Context, *fsm.Visit[machine.Cart, int64]) (fsm.Outcome, error) {
+	return func(_ context.Context, v *fsm.Visit[machine.Cart, int64]) (fsm.Outcome, error) {
 		return client.InTx(func(ctx context.Context, tx *ent.Tx) (fsm.Outcome, error) {
 			if err := tx.Order.UpdateOneID(v.State.Order).SetCents(0).Exec(ctx); err != nil {
 				return nil, err

@@ -19,6 +19,9 @@ var (
 	// Machine returns a definition without its types. Its Faults say what is wrong with it, each as a
 	// *fsm.DefinitionError.
 	Machine = step.Hidden.Machine.(func(fsm.Definition) *step.Machine)
+	// Declared returns what the declaration of a *fsm.Machine says; false for anything else, and for
+	// nil.
+	Declared = step.Hidden.Declared.(func(machine any) (step.Declared, bool))
 	// Definition makes a definition of what a function returns.
 	Definition = step.Hidden.Definition.(func(func() *step.Machine) fsm.Definition)
 	// Commit validates and encodes an outcome of the execution that the claim belongs to. Its errors

@@ -15,7 +15,7 @@ type Order struct{ ent.Schema }
 
 // Mixin returns the link to the instance that drives the order.
 func (Order) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenBy("bakery.order").Required().OnDelete(entity.Cancel)}
+	return []ent.Mixin{entity.DrivenByName("bakery.order").Required().OnDelete(entity.Cancel)}
 }
 
 // Fields returns what the bakery itself stores of an order.

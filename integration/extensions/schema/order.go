@@ -17,7 +17,7 @@ type Order struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
 func (Order) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenBy("checkout").OnDelete(entity.Cancel).OnUpdate("note")}
+	return []ent.Mixin{entity.DrivenByName("checkout").OnDelete(entity.Cancel).OnUpdate("note")}
 }
 
 // Fields returns the fields of an order. The last ones have names that the extension uses, too.
@@ -68,7 +68,7 @@ func (Customer) Annotations() []schema.Annotation {
 type Parcel struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
-func (Parcel) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenBy("checkout").OnCreate()} }
+func (Parcel) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenByName("checkout").OnCreate()} }
 
 // Fields returns the fields of a parcel.
 func (Parcel) Fields() []ent.Field {
@@ -87,7 +87,7 @@ func (Parcel) Annotations() []schema.Annotation {
 type Shipment struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
-func (Shipment) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenBy("checkout").Required()} }
+func (Shipment) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenByName("checkout").Required()} }
 
 // Fields returns the fields of a shipment.
 func (Shipment) Fields() []ent.Field {

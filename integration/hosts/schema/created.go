@@ -13,7 +13,7 @@ import (
 type Shipment struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
-func (Shipment) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenBy("checkout").Required()} }
+func (Shipment) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenByName("checkout").Required()} }
 
 // Fields returns the fields of a shipment. Its ids are UUIDs; the carrier's number is unique too.
 func (Shipment) Fields() []ent.Field {
@@ -27,7 +27,7 @@ func (Shipment) Fields() []ent.Field {
 type Parcel struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
-func (Parcel) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenBy("checkout").OnCreate()} }
+func (Parcel) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenByName("checkout").OnCreate()} }
 
 // Fields returns the fields of a parcel. Postgres makes the ids; the number is unique.
 func (Parcel) Fields() []ent.Field {
@@ -47,7 +47,7 @@ type Ticket struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
 func (Ticket) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenBy("checkout").OnUpdate("cents", "seat", "tags")}
+	return []ent.Mixin{entity.DrivenByName("checkout").OnUpdate("cents", "seat", "tags")}
 }
 
 // Fields returns the fields of a ticket.
@@ -66,7 +66,7 @@ type Pass struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
 func (Pass) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenBy("checkout").OnCreate().OnUpdate("cents").UpdateNeedsLive()}
+	return []ent.Mixin{entity.DrivenByName("checkout").OnCreate().OnUpdate("cents").UpdateNeedsLive()}
 }
 
 // Fields returns the fields of a pass.
@@ -77,7 +77,7 @@ type Pager struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
 func (Pager) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenBy("checkout").OnUpdate("tags")}
+	return []ent.Mixin{entity.DrivenByName("checkout").OnUpdate("tags")}
 }
 
 // Fields returns the fields of a pager.

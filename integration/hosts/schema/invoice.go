@@ -13,7 +13,7 @@ import (
 type Invoice struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
-func (Invoice) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenBy("checkout")} }
+func (Invoice) Mixin() []ent.Mixin { return []ent.Mixin{entity.DrivenByName("checkout")} }
 
 // Fields returns the fields of an invoice.
 func (Invoice) Fields() []ent.Field {

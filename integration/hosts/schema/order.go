@@ -7,6 +7,7 @@ import (
 	"entgo.io/ent/schema/index"
 
 	"github.com/gendurable/gendurable/entity"
+	"github.com/gendurable/gendurable/integration/hosts/machine"
 )
 
 // Order is an order of a customer. Its delete cancels the checkout.
@@ -14,7 +15,7 @@ type Order struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
 func (Order) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenBy("checkout").OnDelete(entity.Cancel)}
+	return []ent.Mixin{entity.DrivenBy(machine.Checkout).OnDelete(entity.Cancel)}
 }
 
 // Fields returns the fields of an order.

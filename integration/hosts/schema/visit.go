@@ -12,7 +12,7 @@ type Visit struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
 func (Visit) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenBy("checkout").OnDelete(entity.Leave)}
+	return []ent.Mixin{entity.DrivenByName("checkout").OnDelete(entity.Leave)}
 }
 
 // Fields returns the fields of a visit. Postgres makes the ids.
