@@ -69,6 +69,26 @@ func TestAHostsInterceptorsReachItsOwnClientOnly(t *testing.T) {
 	}
 }
 
+// Raw has all that Get returns.
+func TestRawIsWhatGetReturns(t *testing.T) {
+	t.Parallel()
+	e, pool := client(t, line)
+	ctx := within(t)
+	id, err := e.Insert(ctx, parcels.New(parcel{1}).After(time.Hour).Key("k").PartitionKey("p").Priority(3).
+		Label("customer", "ada").Deadline(48*time.Hour))
+	require.NoError(t, err)
+	columns := `queue = 'q', attempt = 2, crashes = 3, visit = 4, paused = true, progress = '{"pages": 3}', last_error = 'e'`
+	for _, end := range []string{`result = '{}', status = 'done'`, `result = NULL, status = 'failed', failure = 'decided'`} {
+		_, err = pool.Exec(ctx, `UPDATE gendurable.gen_durable SET finished_at = now(), `+columns+`, `+end)
+		require.NoError(t, err)
+		want, err := e.Get(ctx, id)
+		require.NoError(t, err)
+		row, err := e.Ent().Instance.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, want, engine.Raw(row))
+	}
+}
+
 // No other part of the engine's API hands out a client.
 func TestWhatHandsOutAClientOfEnt(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,21 @@ func ExampleEngine_Get() {
 	// 4200 <nil>
 }
 
+// A row of the ent client, with its state in the machine's type.
+func ExampleRaw() {
+	shop := openShop()
+	defer shop.close()
+	shop.place(42)
+	row, err := shop.eng.Ent().Instance.Query().Where(instance.Machine("checkout")).Only(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	state, err := checkout.StateOf(shop.eng, engine.Raw(row))
+	fmt.Println(row.Step, state.Cents, err)
+	// Output: ship 4200 <nil>
+}
+
 func ExampleEngine_Wait() {
 	shop := openShop()
 	defer shop.close()

@@ -94,6 +94,25 @@ func (e *Engine) exists(row *entsql.Selector, all []predicate.Instance, belongs 
 	return entsql.Exists(found)
 }
 
+// Raw returns a row of the ent client as the engine's reads return instances. Machine.StateOf and
+// Machine.ResultOf decode it. Fields that the query did not select are zero.
+func Raw(row *ent.Instance) fsm.RawInstance {
+	return fsm.RawInstance{
+		ID: row.ID, Machine: row.Machine, Version: row.Version, Step: row.Step, Queue: row.Queue, Priority: int(row.Priority),
+		Status: row.Status, State: row.State, Result: row.Result, Attempt: int(row.Attempt), Crashes: int(row.Crashes), Visit: row.Visit,
+		Failure: row.Failure, LastError: deref(row.LastError), Key: fsm.Key(deref(row.CorrelationKey)), PartitionKey: deref(row.PartitionKey),
+		Paused: row.Paused, EligibleAt: row.EligibleAt, InsertedAt: row.InsertedAt, FinishedAt: deref(row.FinishedAt),
+		Deadline: deref(row.Deadline), Labels: row.Labels, Progress: row.Progress,
+	}
+}
+
+func deref[T any](of *T) (v T) {
+	if of != nil {
+		v = *of
+	}
+	return v
+}
+
 // readOnly is the second wall, behind a client that has no builder that writes: Postgres refuses
 // what a predicate of the host's would write in a transaction, and no statement without a result
 // passes.

@@ -228,6 +228,50 @@ func (m *Machine[S, R]) EachChild(ctx context.Context, v AnyVisit) iter.Seq2[Chi
 	return eachChild[R](ctx, v.execution(), &m.d)
 }
 
+// StateOf decodes the state of an instance that was read by other means, as [Machine.Get] does. The
+// engine's function Raw makes such an instance of a row of the ent client. It takes ID, Machine,
+// Version and State of it, and returns a [DecodeError] if one of them was not read, or an error of
+// Get.
+func (m *Machine[S, R]) StateOf(from Reader, i RawInstance) (state S, err error) {
+	raw, err := m.d.stateFrom(from, &i)
+	if err != nil {
+		return state, err
+	}
+	if state, err = decode[S](from.Codec(), raw, "state"); err != nil {
+		return state, fmt.Errorf("instance %d: %w", i.ID, err)
+	}
+	return state, nil
+}
+
+// ResultOf decodes the result of an instance that was read by other means, like
+// [Machine.StateOf]. It also takes Status, Result, Failure and LastError. It returns an
+// [ErrNotTerminal] before the end, and a *[FailedError] if the instance failed.
+func (m *Machine[S, R]) ResultOf(from Reader, i RawInstance) (result R, err error) {
+	if i.Machine == "" || i.Version == 0 || i.Status == "" || i.Status == StatusDone && i.Result == nil {
+		return result, unselected("result", "machine, version, status, result, failure and last_error")
+	}
+	if _, err = m.d.owned(i, nil); err != nil {
+		return result, err
+	}
+	return resultOf[R](&m.d, definition(from, &m.d), from.Codec(), &i)
+}
+
+// stateFrom returns the state of an instance in the form of this version, still encoded.
+func (d *declaration) stateFrom(from Reader, i *RawInstance) (json.RawMessage, error) {
+	if i.Machine == "" || i.Version == 0 || i.State == nil {
+		return nil, unselected("state", "machine, version and state")
+	}
+	if _, err := d.owned(*i, nil); err != nil {
+		return nil, err
+	}
+	return d.stateOf(definition(from, d), from.Codec(), i.ID, i.Version, i.State)
+}
+
+// unselected is the error of a row that was read in part.
+func unselected(field, needs string) error {
+	return &DecodeError{Field: field, Err: fmt.Errorf("the query selected only a part of the instance: it needs %s", needs)}
+}
+
 // DecodeState decodes the state of a row that was read by other means, and that is of this version:
 // the caller has to look. It returns a [DecodeError] if the state does not fit S.
 func (m *Machine[S, R]) DecodeState(c Codec, raw json.RawMessage) (S, error) {

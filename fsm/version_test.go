@@ -57,6 +57,14 @@ func TestTypedReadsKeepVersionsApart(t *testing.T) {
 			}
 			return "", money{}, money{}, nil
 		},
+		"state of": func(m *fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
+			s, err := m.StateOf(stored{i: raw}, raw)
+			return "state", s, money{}, err
+		},
+		"result of": func(m *fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
+			r, err := m.ResultOf(stored{i: raw}, raw)
+			return "result", money{}, r, err
+		},
 		"child's result": func(m *fsm.Machine[money, money], raw fsm.RawInstance) (string, money, money, error) {
 			r, err := m.Children(joining(t, raw))[0].Result()
 			return "result", money{}, r, err
@@ -104,6 +112,57 @@ func TestTypedReadsKeepVersionsApart(t *testing.T) {
 			require.NoError(t, err, "the declaration says that the types are the same")
 		})
 	}
+}
+
+// StateOf and ResultOf refuse an instance that was read in part, or is of another machine.
+func TestReadsOfARowNeedWhatSaysHow(t *testing.T) {
+	t.Parallel()
+	m := fsm.Declare[money, money]("checkout")
+	done := fsm.RawInstance{ID: 7, Machine: "checkout", Version: 1, Status: fsm.StatusDone,
+		State: json.RawMessage(`{"Total":{"Amount":5}}`), Result: json.RawMessage(`{"Total":{"Amount":6}}`)}
+	state, err := m.StateOf(stored{}, done)
+	require.NoError(t, err)
+	require.Equal(t, 5, state.Total.Amount)
+	result, err := m.ResultOf(stored{}, done)
+	require.NoError(t, err)
+	require.Equal(t, 6, result.Total.Amount)
+
+	for what, lacks := range map[string]func(*fsm.RawInstance){
+		"machine": func(i *fsm.RawInstance) { i.Machine = "" },
+		"version": func(i *fsm.RawInstance) { i.Version = 0 },
+		"values":  func(i *fsm.RawInstance) { i.State, i.Result = nil, nil },
+	} {
+		partial := done
+		lacks(&partial)
+		var wrong *fsm.DecodeError
+		_, err = m.StateOf(stored{}, partial)
+		require.ErrorAs(t, err, &wrong, what)
+		require.ErrorContains(t, err, "it needs machine, version and state")
+		_, err = m.ResultOf(stored{}, partial)
+		require.ErrorAs(t, err, &wrong, what)
+		require.ErrorContains(t, err, "it needs machine, version, status, result")
+	}
+	unknown := done
+	unknown.Status = ""
+	_, err = m.ResultOf(stored{}, unknown)
+	require.ErrorAs(t, err, new(*fsm.DecodeError))
+
+	another, failed, live, broken := done, done, done, done
+	another.Machine, failed.Status, failed.LastError, live.Status = "refund", fsm.StatusFailed, "broken", fsm.StatusRunnable
+	broken.State, broken.Result = json.RawMessage(`{"Total":5}`), json.RawMessage(`[]`)
+	_, err = m.StateOf(stored{}, another)
+	require.ErrorAs(t, err, new(*fsm.MachineError))
+	_, err = m.ResultOf(stored{}, another)
+	require.ErrorAs(t, err, new(*fsm.MachineError))
+	_, err = m.ResultOf(stored{}, failed)
+	require.ErrorAs(t, err, new(*fsm.FailedError))
+	_, err = m.ResultOf(stored{}, live)
+	require.ErrorIs(t, err, fsm.ErrNotTerminal)
+	_, err = m.StateOf(stored{}, broken)
+	require.ErrorAs(t, err, new(*fsm.DecodeError))
+	require.ErrorContains(t, err, "instance 7: decode state")
+	_, err = m.ResultOf(stored{}, broken)
+	require.ErrorAs(t, err, new(*fsm.DecodeError))
 }
 
 // joining is a visit at which a child joins.

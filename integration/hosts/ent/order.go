@@ -13,7 +13,9 @@ import (
 	durableent "github.com/gendurable/gendurable/ent"
 	durableinstance "github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/fsm"
+	durablefsm "github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
+	durablemachine "github.com/gendurable/gendurable/integration/hosts/machine"
 )
 
 // Order is the model entity for the Order schema.
@@ -160,6 +162,49 @@ func (_m *Order) WhyInstance(ctx context.Context, eng *durable.Engine) ([]durabl
 		return nil, &NotFoundError{"instance"}
 	}
 	return eng.Admin().Why(ctx, *_m.InstanceID)
+}
+
+// InstanceState returns the state of the instance, as machine checkout declares it. If
+// WithInstance loaded the instance, it is that one's, and nothing is queried. The error is a
+// *NotFoundError if the Order has no instance, or none any more; otherwise see
+// fsm.Machine.StateOf.
+func (_m *Order) InstanceState(ctx context.Context, eng *durable.Engine) (state durablemachine.Cart, err error) {
+	raw, err := _m.durableInstance(ctx, eng)
+	if err != nil {
+		return state, err
+	}
+	return durableOrderMachine().StateOf(eng, raw)
+}
+
+// InstanceResult returns the result of the instance, like InstanceState. The error is an
+// fsm.ErrNotTerminal before the end, and an *fsm.FailedError if the instance failed; otherwise see
+// fsm.Machine.ResultOf.
+func (_m *Order) InstanceResult(ctx context.Context, eng *durable.Engine) (result int64, err error) {
+	raw, err := _m.durableInstance(ctx, eng)
+	if err != nil {
+		return result, err
+	}
+	return durableOrderMachine().ResultOf(eng, raw)
+}
+
+// durableInstance returns the instance that WithInstance loaded, or else queries it.
+func (_m *Order) durableInstance(ctx context.Context, eng *durable.Engine) (durablefsm.RawInstance, error) {
+	row := _m.Instance
+	if !_m.instanceLoaded && _m.InstanceID != nil {
+		var err error
+		if row, err = _m.QueryInstance(eng).Only(ctx); err != nil && !durableent.IsNotFound(err) {
+			return durablefsm.RawInstance{}, err
+		}
+	}
+	if row == nil {
+		return durablefsm.RawInstance{}, &NotFoundError{"instance"}
+	}
+	return durable.Raw(row), nil
+}
+
+// durableOrderMachine returns the machine as the schema declares it.
+func durableOrderMachine() *durablefsm.Machine[durablemachine.Cart, int64] {
+	return durablefsm.Declare[durablemachine.Cart, int64]("checkout", durablefsm.Version(1))
 }
 
 // Orders is a parsable slice of Order.
