@@ -31,6 +31,7 @@ var unbound = map[string]string{
 	"WithPgx": "a transaction of the host", "WithSQL": "a transaction of the host", "WithEnt": "a transaction of the host",
 	"Ent": "queries of the host, which Where bounds", "EntOn": "queries of the host, which Where bounds",
 	"HasInstance": "queries of the host, which Where bounds", "HasOccupant": "queries of the host, which Where bounds",
+	"ByInstance": "orders rows of the host's queries", "ByInstanceExpr": "orders rows of the host's queries",
 	"GetOrInsert": "it needs a key, and all instances share keys", "SignalOrInsert": "it needs a key, and all instances share keys",
 	"SignalMany": "its statements look at no bounds: Signal looks at each target",
 	"Within":     "it makes a Bounded",

@@ -115,7 +115,7 @@ func watched(n *gen.Type) (found []*gen.Field, err error) {
 
 // taken are the names that the templates use in the type that they generate into, and mutated the
 // one in its mutation, where ent has a schema's names as they are.
-var taken = []string{"Instance", "InstanceOrErr", "QueryInstance", "WhyInstance", "InstanceState", "InstanceResult"}
+var taken = []string{"Instance", "InstanceOrErr", "QueryInstance", "WhyInstance", "InstanceState", "InstanceResult", "InstanceField"}
 
 const mutated = "gendurable"
 

@@ -465,6 +465,26 @@ func (_q *PagerQuery) WithInstance(eng *durable.Engine, options ...func(*durable
 	return _q
 }
 
+// QueryInstance queries the instances of the entities that the query finds, in one statement. Its
+// order counts only with a limit or an offset. The client has to be on the engine's database.
+func (_q *PagerQuery) QueryInstance(eng *durable.Engine) *durableent.InstanceQuery {
+	return eng.EntOn(_q.config.driver).Instance.Query().Where(durable.InstancesOf(_q.Clone().selectInstances))
+}
+
+// selectInstances selects the ids of the instances.
+func (_q *PagerQuery) selectInstances(ctx context.Context) (*sql.Selector, error) {
+	ownQuery := _q.Clone() // interceptors change it each time
+	if ownQuery.ctx.Limit == nil && ownQuery.ctx.Offset == nil {
+		ownQuery.order = nil
+	}
+	ctx = ent.NewQueryContext(ctx, ownQuery.ctx)
+	if err := ownQuery.prepareQuery(ctx); err != nil {
+		return nil, err
+	}
+	foundNodes := ownQuery.sqlQuery(ctx)
+	return foundNodes.Select(foundNodes.C(pager.FieldInstanceID)), nil
+}
+
 // selectInstanceID has a query that selects fields also select the id of the instance.
 func (_q *PagerQuery) selectInstanceID() {
 	if len(_q.ctx.Fields) > 0 {

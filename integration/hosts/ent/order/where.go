@@ -264,3 +264,10 @@ func HasInstance(eng *durable.Engine) predicate.Order {
 func HasInstanceWith(eng *durable.Engine, preds ...durablepredicate.Instance) predicate.Order {
 	return eng.HasInstance(FieldInstanceID, preds...)
 }
+
+// ByInstanceField orders the results by a field of the instance, as in
+// ByInstanceField(eng, instance.FieldUpdatedAt, sql.OrderDesc()). Entities without an instance, and
+// those whose instance has no value there, come last; see engine.Engine.ByInstance.
+func ByInstanceField(eng *durable.Engine, field string, opts ...sql.OrderTermOption) OrderOption {
+	return eng.ByInstance(FieldInstanceID, field, opts...)
+}
