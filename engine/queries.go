@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strconv"
@@ -69,39 +68,43 @@ func (e *Engine) HasOccupant(prefix, column string, all ...predicate.Instance) f
 // whose id a column holds, as in ByInstance(order.FieldInstanceID, instance.FieldUpdatedAt).
 // Rows without an instance, and those whose instance has no value there, come last, in either
 // direction; with OrderNullsFirst they come first. No index serves the order: it is for queries
-// whose predicates leave few rows. It takes no option that selects the value.
+// whose predicates leave few rows. It takes no option that selects the value. A query across an
+// edge needs Unique(false) with it: Postgres orders distinct rows by selected values only.
 func (e *Engine) ByInstance(column, field string, options ...entsql.OrderTermOption) func(*entsql.Selector) {
 	return func(s *entsql.Selector) {
 		if !instance.ValidColumn(field) {
-			refuse(s, fmt.Errorf("order by the instance: it has no field %q: want a constant of package instance", field))
+			query.Refuse(s, fmt.Errorf("order by the instance: it has no field %q: want a constant of package instance", field))
 			return
 		}
-		e.order(s, column, options, func(b *entsql.Builder, i *entsql.Selector) { b.Ident(i.C(field)) })
+		e.ByInstanceExpr(column, func(b *entsql.Builder, i *entsql.Selector) { b.Ident(i.C(field)) }, options...)(s)
 	}
 }
 
-// order orders rows by a value of their instances. It is a subquery of one row each, not a join: a
-// query for update may have no outer join.
-func (e *Engine) order(row *entsql.Selector, column string, options []entsql.OrderTermOption, value func(*entsql.Builder, *entsql.Selector)) {
-	o := entsql.NewOrderTermOptions(options...)
-	if o.Selected || o.As != "" {
-		refuse(row, errors.New("order by the instance: it takes no OrderSelected and no OrderAs: load the instances with the rows"))
-		return
+// ByInstanceExpr is [Engine.ByInstance] for an expression, which a function writes for a selector
+// of instances. A value of NULL counts as none.
+func (e *Engine) ByInstanceExpr(column string, value func(*entsql.Builder, *entsql.Selector), options ...entsql.OrderTermOption) func(*entsql.Selector) {
+	return func(s *entsql.Selector) {
+		o := entsql.NewOrderTermOptions(options...)
+		if o.Selected || o.As != "" {
+			query.Refuse(s, errors.New("order by the instance: it takes no OrderSelected and no OrderAs: load the instances with the rows"))
+			return
+		}
+		found, table := e.from(s)
+		found.Where(entsql.P(func(b *entsql.Builder) { b.Ident(table.C(instance.FieldID)).WriteString(" = ").Ident(s.C(column)) }))
+		found.SelectExpr(entsql.ExprFunc(func(b *entsql.Builder) { value(b, found) }))
+		direction := " ASC"
+		if o.Desc {
+			direction = " DESC"
+		}
+		nulls := " NULLS LAST"
+		if o.NullsFirst {
+			nulls = " NULLS FIRST"
+		}
+		// It is a subquery of one row each, not a join: a query for update may have no outer join.
+		s.OrderExpr(entsql.ExprFunc(func(b *entsql.Builder) {
+			b.Wrap(func(b *entsql.Builder) { b.Join(found) }).WriteString(direction + nulls)
+		}))
 	}
-	found, table := e.from(row)
-	found.Where(entsql.P(func(b *entsql.Builder) { b.Ident(table.C(instance.FieldID)).WriteString(" = ").Ident(row.C(column)) }))
-	found.SelectExpr(entsql.ExprFunc(func(b *entsql.Builder) { value(b, found) }))
-	direction := " ASC"
-	if o.Desc {
-		direction = " DESC"
-	}
-	nulls := " NULLS LAST"
-	if o.NullsFirst {
-		nulls = " NULLS FIRST"
-	}
-	row.OrderExpr(entsql.ExprFunc(func(b *entsql.Builder) {
-		b.Wrap(func(b *entsql.Builder) { b.Join(found) }).WriteString(direction + nulls)
-	}))
 }
 
 // InstanceIn accepts the instances of these ids. It is instance.IDIn with one parameter for all of
@@ -118,8 +121,8 @@ func InstanceIn(ids ...fsm.ID) predicate.Instance {
 	}
 }
 
-// InstancesOf accepts the instances whose ids a query of the host's own ent client selects. A client
-// that package entity/extension generates calls it.
+// InstancesOf accepts the instances whose ids a query of the host's own ent client selects. A
+// client that package entity/extension generates calls it.
 func InstancesOf(ids func(context.Context) (*entsql.Selector, error)) predicate.Instance {
 	return func(s *entsql.Selector) {
 		found, err := ids(s.Context())
@@ -127,23 +130,12 @@ func InstancesOf(ids func(context.Context) (*entsql.Selector, error)) predicate.
 			err = found.Err()
 		}
 		if err != nil {
-			refuse(s, err)
+			query.Refuse(s, err)
 			return
 		}
 		s.Where(entsql.In(s.C(instance.FieldID), found))
 	}
 }
-
-// refuse makes a query fail with an error that errors.Is finds, by an argument that has no value. ent
-// looks at a selector's own errors in some methods only, and keeps their texts.
-func refuse(s *entsql.Selector, err error) {
-	s.Where(entsql.P(func(b *entsql.Builder) { b.Arg(noValue{err}).WriteString("::boolean") }))
-}
-
-type noValue struct{ err error }
-
-// Value returns the error.
-func (n noValue) Value() (driver.Value, error) { return nil, n.err }
 
 // exists is the predicate that an instance belongs to a row and that all predicates accept it. It
 // is an EXISTS, not an IN, so that its negation accepts rows whose column is NULL, and is an
@@ -156,7 +148,7 @@ func (e *Engine) exists(row *entsql.Selector, all []predicate.Instance, belongs 
 		accepts(found)
 	}
 	if err := found.Err(); err != nil {
-		refuse(row, err) // ent looks at the outer one only
+		query.Refuse(row, err) // ent looks at the outer one only
 	}
 	return entsql.Exists(found)
 }

@@ -64,6 +64,7 @@ func DrivenBy[S, R any](machine *fsm.Machine[S, R]) Driven {
 	}
 	of := Annotation{Machine: d.Name, OnDelete: Refuse, Version: d.Version, StateSince: d.StateSince, ResultSince: d.ResultSince}
 	of.State, of.Result = typeOf(d.State), typeOf(d.Result)
+	of.Fields, of.Without = fieldsOf(d.State)
 	return Driven{of: of}
 }
 
@@ -159,6 +160,9 @@ type Annotation struct {
 	ResultSince int   `json:"result_since,omitempty"`
 	State       *Type `json:"state,omitempty"` // nil: the schema has a name only
 	Result      *Type `json:"result,omitempty"`
+
+	Fields  []StateField `json:"fields,omitempty"`  // of the state, with predicates
+	Without []string     `json:"without,omitempty"` // fields of the state without predicates
 }
 
 // Guarded reports whether the client refuses to create an entity that gets no instance.

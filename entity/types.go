@@ -40,7 +40,7 @@ func (o *Type) named(t reflect.Type) (string, error) {
 		name, err := o.named(elem)
 		return prefix + name, err
 	}
-	switch t.Kind() { //nolint:exhaustive // the others have no name that is short
+	switch t.Kind() {
 	case reflect.Pointer:
 		return of("*", t.Elem())
 	case reflect.Slice:

@@ -63,6 +63,7 @@ func (Extension) Hooks() []gen.Hook {
 func (Extension) Templates() []*gen.Template {
 	t := gen.NewTemplate("extension").Funcs(map[string]any{
 		"driven": driven, "registering": registering, "watched": watched, "aliases": aliases, "goType": goType,
+		"members": members, "constructor": constructor,
 	})
 	return []*gen.Template{gen.MustParse(t.ParseFS(files, "*.tmpl"))}
 }
@@ -121,7 +122,7 @@ const mutated = "gendurable"
 
 // imported are the packages that the templates import into the files of driven types, by the names
 // that they have there.
-var imported = []string{"durable", "durableent", "durableinstance", "durablepredicate", "durablefsm", "slices"}
+var imported = []string{"durable", "durableent", "durableinstance", "durablepredicate", "durablefsm", "durablestate", "slices"}
 
 // named refuses names of types that collide with what the templates add to the client.
 func named(n *gen.Type) error {

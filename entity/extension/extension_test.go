@@ -120,6 +120,10 @@ func TestTypesThatTheClientCannotName(t *testing.T) {
 		require.ErrorContains(t, err, `the result of machine "checkout": `+path+" is internal")
 		require.ErrorContains(t, err, "move the type, or use entity.DrivenByName")
 	}
+	inside := typed(plain, plain)
+	inside.Fields = []entity.StateField{{Type: of("example.com/shop/internal/kinds", "Kind"), Go: "In.Kind"}}
+	require.NoError(t, check(in("example.com/shop/ent", inside)))
+	require.ErrorContains(t, check(in("example.com/ent", inside)), `the state's field In.Kind of machine "checkout": example.com/shop/internal/kinds is internal`)
 	err := check(in("example.com/ent", typed(entity.Type{Fault: "it has no name: give it one"}, plain)))
 	require.ErrorContains(t, err, `the state of machine "checkout": it has no name: give it one, or use entity.DrivenByName`)
 }
@@ -135,14 +139,14 @@ func TestAliases(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []alias{{"durableshop", "example.com/a/shop"}, {"durablegoshop", "example.com/b/go-Shop"},
 		{"durableshop2", "example.com/b/shop"}, {"durableent2", "example.com/ent"}}, all)
-	state, err := goType(n, both.State)
+	state, err := goType(n, *both.State)
 	require.NoError(t, err)
 	require.Equal(t, "durableshop.Cart", state)
-	result, err := goType(n, both.Result)
+	result, err := goType(n, *both.Result)
 	require.NoError(t, err)
 	require.Equal(t, "map[durablegoshop.Kind]*durableshop2.Receipt", result)
 	none := of(fsmPath, "None")
-	result, err = goType(n, &none)
+	result, err = goType(n, none)
 	require.NoError(t, err)
 	require.Equal(t, "durablefsm.None", result)
 
@@ -150,6 +154,25 @@ func TestAliases(t *testing.T) {
 	require.ErrorContains(t, distinct(&gen.Graph{Nodes: []*gen.Type{n, other}}), "schema DurableShop: ")
 	other.Name = "Shop"
 	require.NoError(t, distinct(&gen.Graph{Nodes: []*gen.Type{n, other}}))
+}
+
+// The generated struct of a state's fields has a struct for each struct of the state.
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	fields := []entity.StateField{{Go: "A", Of: "Text"}, {Go: "In.B", Of: "Ordered"}, {Go: "C", Of: "Ordered", Type: entity.Type{Name: `"time".Time`}}, {Go: "In.D", Of: "Bool"}}
+	require.Equal(t, []member{{Name: "A", Field: &fields[0]}, {Name: "In", Inside: []member{{Name: "B", Field: &fields[1]}, {Name: "D", Field: &fields[3]}}},
+		{Name: "C", Field: &fields[2]}}, members(&entity.Annotation{Fields: fields}))
+	var made []string
+	for i := range fields {
+		made = append(made, constructor(&fields[i]))
+	}
+	require.Equal(t, []string{"Text", "Number", "Time", "Bool"}, made)
+
+	a := typed(of("example.com/shop", "Cart"), entity.Type{Name: "int64"})
+	a.Fields = []entity.StateField{{Type: of("example.com/kinds", "Kind"), Go: "Kind", Of: "Text"}}
+	all, err := aliases(said(t, a, entity.Field).Annotations)
+	require.NoError(t, err)
+	require.Equal(t, []alias{{"durablekinds", "example.com/kinds"}, {"durableshop", "example.com/shop"}}, all)
 }
 
 // A package that imports the generated client cannot have the machine's types.

@@ -29,6 +29,9 @@ func aliases(of gen.Annotations) ([]alias, error) {
 		return nil, err
 	}
 	paths := slices.Concat(is.State.Imports, is.Result.Imports)
+	for _, f := range is.Fields {
+		paths = append(paths, f.Imports...)
+	}
 	slices.Sort(paths)
 	names := slices.Clone(imported)
 	var all []alias
@@ -52,8 +55,46 @@ func aliases(of gen.Annotations) ([]alias, error) {
 	return all, nil
 }
 
+// A member is a field of the generated struct of a state's fields: one with predicates, or a struct
+// of such fields.
+type member struct {
+	Name   string
+	Field  *entity.StateField
+	Inside []member
+}
+
+// members returns what the generated struct has, in the order of the state's fields.
+func members(of *entity.Annotation) (all []member) {
+	for i := range of.Fields {
+		f := &of.Fields[i]
+		outer, inner, nested := strings.Cut(f.Go, ".")
+		if !nested {
+			all = append(all, member{Name: outer, Field: f})
+			continue
+		}
+		at := slices.IndexFunc(all, func(m member) bool { return m.Name == outer })
+		if at < 0 {
+			at, all = len(all), append(all, member{Name: outer})
+		}
+		all[at].Inside = append(all[at].Inside, member{Name: inner, Field: f})
+	}
+	return all
+}
+
+// constructor returns the function of package entity/state that makes a field.
+func constructor(f *entity.StateField) string {
+	switch {
+	case f.Of != "Ordered":
+		return f.Of
+	case f.Name == `"time".Time`:
+		return "Time"
+	default:
+		return "Number"
+	}
+}
+
 // goType returns a type of the machine as the files of a driven type name it.
-func goType(n *gen.Type, of *entity.Type) (string, error) {
+func goType(n *gen.Type, of entity.Type) (string, error) {
 	all, err := aliases(n.Annotations)
 	if err != nil {
 		return "", err
@@ -72,10 +113,15 @@ func nameable(is *entity.Annotation, pkg string) error {
 	if is.State == nil {
 		return nil
 	}
-	for _, of := range []struct {
+	type part struct {
 		what string
 		*entity.Type
-	}{{"state", is.State}, {"result", is.Result}} {
+	}
+	parts := []part{{"state", is.State}, {"result", is.Result}}
+	for i := range is.Fields {
+		parts = append(parts, part{"state's field " + is.Fields[i].Go, &is.Fields[i].Type})
+	}
+	for _, of := range parts {
 		if of.Fault != "" {
 			return fmt.Errorf("entity.DrivenBy: the %s of machine %q: %s%s", of.what, is.Machine, of.Fault, instead)
 		}

@@ -640,7 +640,7 @@ func TestWhatTheMixinAddsToTheHostsTables(t *testing.T) {
 	require.NoError(t, err)
 	indexes, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	require.Len(t, indexes, 8)
+	require.Len(t, indexes, 9)
 	for _, i := range indexes {
 		require.Contains(t, i, "UNIQUE INDEX")
 	}

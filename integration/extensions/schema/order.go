@@ -10,6 +10,7 @@ import (
 	"entgo.io/ent/schema/field"
 
 	"github.com/gendurable/gendurable/entity"
+	"github.com/gendurable/gendurable/integration/extensions/machine"
 )
 
 // Order is driven, and its delete cancels the checkout.
@@ -17,7 +18,7 @@ type Order struct{ ent.Schema }
 
 // Mixin returns the link to the instance.
 func (Order) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenByName("checkout").OnDelete(entity.Cancel).OnUpdate("note")}
+	return []ent.Mixin{entity.DrivenBy(machine.Checkout).OnDelete(entity.Cancel).OnUpdate("note")}
 }
 
 // Fields returns the fields of an order. The last ones have names that the extension uses, too.

@@ -16,6 +16,7 @@ import (
 	"entgo.io/ent/dialect"
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
+	"github.com/gendurable/gendurable/integration/hosts/ent/haul"
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
@@ -34,6 +35,8 @@ type Client struct {
 	config
 	// Schema is the client for creating, migrating and dropping schema.
 	Schema *migrate.Schema
+	// Haul is the client for interacting with the Haul builders.
+	Haul *HaulClient
 	// Invoice is the client for interacting with the Invoice builders.
 	Invoice *InvoiceClient
 	// Ledger is the client for interacting with the Ledger builders.
@@ -63,6 +66,7 @@ func NewClient(opts ...Option) *Client {
 
 func (c *Client) init() {
 	c.Schema = migrate.NewSchema(c.driver)
+	c.Haul = NewHaulClient(c.config)
 	c.Invoice = NewInvoiceClient(c.config)
 	c.Ledger = NewLedgerClient(c.config)
 	c.Order = NewOrderClient(c.config)
@@ -168,6 +172,7 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 	return &Tx{
 		ctx:      ctx,
 		config:   cfg,
+		Haul:     NewHaulClient(cfg),
 		Invoice:  NewInvoiceClient(cfg),
 		Ledger:   NewLedgerClient(cfg),
 		Order:    NewOrderClient(cfg),
@@ -196,6 +201,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 	return &Tx{
 		ctx:      ctx,
 		config:   cfg,
+		Haul:     NewHaulClient(cfg),
 		Invoice:  NewInvoiceClient(cfg),
 		Ledger:   NewLedgerClient(cfg),
 		Order:    NewOrderClient(cfg),
@@ -211,7 +217,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 // Debug returns a new debug-client. It's used to get verbose logging on specific operations.
 //
 //	client.Debug().
-//		Invoice.
+//		Haul.
 //		Query().
 //		Count(ctx)
 func (c *Client) Debug() *Client {
@@ -234,8 +240,8 @@ func (c *Client) Close() error {
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
 	for _, n := range []interface{ Use(...Hook) }{
-		c.Invoice, c.Ledger, c.Order, c.Pager, c.Parcel, c.Pass, c.Shipment, c.Ticket,
-		c.Visit,
+		c.Haul, c.Invoice, c.Ledger, c.Order, c.Pager, c.Parcel, c.Pass, c.Shipment,
+		c.Ticket, c.Visit,
 	} {
 		n.Use(hooks...)
 	}
@@ -245,8 +251,8 @@ func (c *Client) Use(hooks ...Hook) {
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
-		c.Invoice, c.Ledger, c.Order, c.Pager, c.Parcel, c.Pass, c.Shipment, c.Ticket,
-		c.Visit,
+		c.Haul, c.Invoice, c.Ledger, c.Order, c.Pager, c.Parcel, c.Pass, c.Shipment,
+		c.Ticket, c.Visit,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -255,6 +261,8 @@ func (c *Client) Intercept(interceptors ...Interceptor) {
 // Mutate implements the ent.Mutator interface.
 func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 	switch m := m.(type) {
+	case *HaulMutation:
+		return c.Haul.mutate(ctx, m)
 	case *InvoiceMutation:
 		return c.Invoice.mutate(ctx, m)
 	case *LedgerMutation:
@@ -275,6 +283,139 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 		return c.Visit.mutate(ctx, m)
 	default:
 		return nil, fmt.Errorf("ent: unknown mutation type %T", m)
+	}
+}
+
+// HaulClient is a client for the Haul schema.
+type HaulClient struct {
+	config
+}
+
+// NewHaulClient returns a client for the Haul from the given config.
+func NewHaulClient(c config) *HaulClient {
+	return &HaulClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `haul.Hooks(f(g(h())))`.
+func (c *HaulClient) Use(hooks ...Hook) {
+	c.hooks.Haul = append(c.hooks.Haul, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `haul.Intercept(f(g(h())))`.
+func (c *HaulClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Haul = append(c.inters.Haul, interceptors...)
+}
+
+// Create returns a builder for creating a Haul entity.
+func (c *HaulClient) Create() *HaulCreate {
+	mutation := newHaulMutation(c.config, OpCreate)
+	return &HaulCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Haul entities.
+func (c *HaulClient) CreateBulk(builders ...*HaulCreate) *HaulCreateBulk {
+	return &HaulCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *HaulClient) MapCreateBulk(slice any, setFunc func(*HaulCreate, int)) *HaulCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &HaulCreateBulk{err: fmt.Errorf("calling to HaulClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*HaulCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &HaulCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Haul.
+func (c *HaulClient) Update() *HaulUpdate {
+	mutation := newHaulMutation(c.config, OpUpdate)
+	return &HaulUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *HaulClient) UpdateOne(_m *Haul) *HaulUpdateOne {
+	mutation := newHaulMutation(c.config, OpUpdateOne, withHaul(_m))
+	return &HaulUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *HaulClient) UpdateOneID(id int) *HaulUpdateOne {
+	mutation := newHaulMutation(c.config, OpUpdateOne, withHaulID(id))
+	return &HaulUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Haul.
+func (c *HaulClient) Delete() *HaulDelete {
+	mutation := newHaulMutation(c.config, OpDelete)
+	return &HaulDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *HaulClient) DeleteOne(_m *Haul) *HaulDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *HaulClient) DeleteOneID(id int) *HaulDeleteOne {
+	builder := c.Delete().Where(haul.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &HaulDeleteOne{builder}
+}
+
+// Query returns a query builder for Haul.
+func (c *HaulClient) Query() *HaulQuery {
+	return &HaulQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeHaul},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Haul entity by its id.
+func (c *HaulClient) Get(ctx context.Context, id int) (*Haul, error) {
+	return c.Query().Where(haul.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *HaulClient) GetX(ctx context.Context, id int) *Haul {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *HaulClient) Hooks() []Hook {
+	return c.hooks.Haul
+}
+
+// Interceptors returns the client interceptors.
+func (c *HaulClient) Interceptors() []Interceptor {
+	return c.inters.Haul
+}
+
+func (c *HaulClient) mutate(ctx context.Context, m *HaulMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&HaulCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&HaulUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&HaulUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&HaulDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Haul mutation op: %q", m.Op())
 	}
 }
 
@@ -1542,10 +1683,11 @@ func (c *VisitClient) mutate(ctx context.Context, m *VisitMutation) (Value, erro
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Invoice, Ledger, Order, Pager, Parcel, Pass, Shipment, Ticket, Visit []ent.Hook
+		Haul, Invoice, Ledger, Order, Pager, Parcel, Pass, Shipment, Ticket,
+		Visit []ent.Hook
 	}
 	inters struct {
-		Invoice, Ledger, Order, Pager, Parcel, Pass, Shipment, Ticket,
+		Haul, Invoice, Ledger, Order, Pager, Parcel, Pass, Shipment, Ticket,
 		Visit []ent.Interceptor
 	}
 )

@@ -11,6 +11,7 @@ import (
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/integration/hosts/ent/haul"
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
@@ -33,6 +34,7 @@ const (
 	OpUpdateOne = ent.OpUpdateOne
 
 	// Node types.
+	TypeHaul     = "Haul"
 	TypeInvoice  = "Invoice"
 	TypeLedger   = "Ledger"
 	TypeOrder    = "Order"
@@ -43,6 +45,625 @@ const (
 	TypeTicket   = "Ticket"
 	TypeVisit    = "Visit"
 )
+
+// HaulMutation represents an operation that mutates the Haul nodes in the graph.
+type HaulMutation struct {
+	config
+	op             Op
+	typ            string
+	id             *int
+	instance_id    *fsm.ID
+	addinstance_id *fsm.ID
+	number         *int
+	addnumber      *int
+	state          *string
+	result         *string
+	clearedFields  map[string]struct{}
+	done           bool
+	oldValue       func(context.Context) (*Haul, error)
+	predicates     []predicate.Haul
+	gendurable     *durableTx // of a delete: what deals with the instances
+}
+
+var _ ent.Mutation = (*HaulMutation)(nil)
+
+// haulOption allows management of the mutation configuration using functional options.
+type haulOption func(*HaulMutation)
+
+// newHaulMutation creates new mutation for the Haul entity.
+func newHaulMutation(c config, op Op, opts ...haulOption) *HaulMutation {
+	m := &HaulMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeHaul,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withHaulID sets the ID field of the mutation.
+func withHaulID(id int) haulOption {
+	return func(m *HaulMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Haul
+		)
+		m.oldValue = func(ctx context.Context) (*Haul, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Haul.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withHaul sets the old Haul of the mutation.
+func withHaul(node *Haul) haulOption {
+	return func(m *HaulMutation) {
+		m.oldValue = func(context.Context) (*Haul, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m HaulMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m HaulMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *HaulMutation) ID() (id int, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *HaulMutation) IDs(ctx context.Context) ([]int, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []int{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Haul.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (m *HaulMutation) SetInstanceID(f fsm.ID) {
+	m.instance_id = &f
+	m.addinstance_id = nil
+}
+
+// InstanceID returns the value of the "instance_id" field in the mutation.
+func (m *HaulMutation) InstanceID() (r fsm.ID, exists bool) {
+	v := m.instance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldInstanceID returns the old "instance_id" field's value of the Haul entity.
+// If the Haul object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *HaulMutation) OldInstanceID(ctx context.Context) (v *fsm.ID, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldInstanceID is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldInstanceID requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldInstanceID: %w", err)
+	}
+	return oldValue.InstanceID, nil
+}
+
+// AddInstanceID adds f to the "instance_id" field.
+func (m *HaulMutation) AddInstanceID(f fsm.ID) {
+	if m.addinstance_id != nil {
+		*m.addinstance_id += f
+	} else {
+		m.addinstance_id = &f
+	}
+}
+
+// AddedInstanceID returns the value that was added to the "instance_id" field in this mutation.
+func (m *HaulMutation) AddedInstanceID() (r fsm.ID, exists bool) {
+	v := m.addinstance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (m *HaulMutation) ClearInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	m.clearedFields[haul.FieldInstanceID] = struct{}{}
+}
+
+// InstanceIDCleared returns if the "instance_id" field was cleared in this mutation.
+func (m *HaulMutation) InstanceIDCleared() bool {
+	_, ok := m.clearedFields[haul.FieldInstanceID]
+	return ok
+}
+
+// ResetInstanceID resets all changes to the "instance_id" field.
+func (m *HaulMutation) ResetInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	delete(m.clearedFields, haul.FieldInstanceID)
+}
+
+// SetNumber sets the "number" field.
+func (m *HaulMutation) SetNumber(i int) {
+	m.number = &i
+	m.addnumber = nil
+}
+
+// Number returns the value of the "number" field in the mutation.
+func (m *HaulMutation) Number() (r int, exists bool) {
+	v := m.number
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldNumber returns the old "number" field's value of the Haul entity.
+// If the Haul object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *HaulMutation) OldNumber(ctx context.Context) (v int, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldNumber is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldNumber requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldNumber: %w", err)
+	}
+	return oldValue.Number, nil
+}
+
+// AddNumber adds i to the "number" field.
+func (m *HaulMutation) AddNumber(i int) {
+	if m.addnumber != nil {
+		*m.addnumber += i
+	} else {
+		m.addnumber = &i
+	}
+}
+
+// AddedNumber returns the value that was added to the "number" field in this mutation.
+func (m *HaulMutation) AddedNumber() (r int, exists bool) {
+	v := m.addnumber
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetNumber resets all changes to the "number" field.
+func (m *HaulMutation) ResetNumber() {
+	m.number = nil
+	m.addnumber = nil
+}
+
+// SetState sets the "state" field.
+func (m *HaulMutation) SetState(s string) {
+	m.state = &s
+}
+
+// State returns the value of the "state" field in the mutation.
+func (m *HaulMutation) State() (r string, exists bool) {
+	v := m.state
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldState returns the old "state" field's value of the Haul entity.
+// If the Haul object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *HaulMutation) OldState(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldState is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldState requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldState: %w", err)
+	}
+	return oldValue.State, nil
+}
+
+// ClearState clears the value of the "state" field.
+func (m *HaulMutation) ClearState() {
+	m.state = nil
+	m.clearedFields[haul.FieldState] = struct{}{}
+}
+
+// StateCleared returns if the "state" field was cleared in this mutation.
+func (m *HaulMutation) StateCleared() bool {
+	_, ok := m.clearedFields[haul.FieldState]
+	return ok
+}
+
+// ResetState resets all changes to the "state" field.
+func (m *HaulMutation) ResetState() {
+	m.state = nil
+	delete(m.clearedFields, haul.FieldState)
+}
+
+// SetResult sets the "result" field.
+func (m *HaulMutation) SetResult(s string) {
+	m.result = &s
+}
+
+// Result returns the value of the "result" field in the mutation.
+func (m *HaulMutation) Result() (r string, exists bool) {
+	v := m.result
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldResult returns the old "result" field's value of the Haul entity.
+// If the Haul object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *HaulMutation) OldResult(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldResult is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldResult requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldResult: %w", err)
+	}
+	return oldValue.Result, nil
+}
+
+// ClearResult clears the value of the "result" field.
+func (m *HaulMutation) ClearResult() {
+	m.result = nil
+	m.clearedFields[haul.FieldResult] = struct{}{}
+}
+
+// ResultCleared returns if the "result" field was cleared in this mutation.
+func (m *HaulMutation) ResultCleared() bool {
+	_, ok := m.clearedFields[haul.FieldResult]
+	return ok
+}
+
+// ResetResult resets all changes to the "result" field.
+func (m *HaulMutation) ResetResult() {
+	m.result = nil
+	delete(m.clearedFields, haul.FieldResult)
+}
+
+// Where appends a list predicates to the HaulMutation builder.
+func (m *HaulMutation) Where(ps ...predicate.Haul) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the HaulMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *HaulMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Haul, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *HaulMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *HaulMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Haul).
+func (m *HaulMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *HaulMutation) Fields() []string {
+	fields := make([]string, 0, 4)
+	if m.instance_id != nil {
+		fields = append(fields, haul.FieldInstanceID)
+	}
+	if m.number != nil {
+		fields = append(fields, haul.FieldNumber)
+	}
+	if m.state != nil {
+		fields = append(fields, haul.FieldState)
+	}
+	if m.result != nil {
+		fields = append(fields, haul.FieldResult)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *HaulMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case haul.FieldInstanceID:
+		return m.InstanceID()
+	case haul.FieldNumber:
+		return m.Number()
+	case haul.FieldState:
+		return m.State()
+	case haul.FieldResult:
+		return m.Result()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *HaulMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case haul.FieldInstanceID:
+		return m.OldInstanceID(ctx)
+	case haul.FieldNumber:
+		return m.OldNumber(ctx)
+	case haul.FieldState:
+		return m.OldState(ctx)
+	case haul.FieldResult:
+		return m.OldResult(ctx)
+	}
+	return nil, fmt.Errorf("unknown Haul field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *HaulMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case haul.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetInstanceID(v)
+		return nil
+	case haul.FieldNumber:
+		v, ok := value.(int)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetNumber(v)
+		return nil
+	case haul.FieldState:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetState(v)
+		return nil
+	case haul.FieldResult:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetResult(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Haul field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *HaulMutation) AddedFields() []string {
+	var fields []string
+	if m.addinstance_id != nil {
+		fields = append(fields, haul.FieldInstanceID)
+	}
+	if m.addnumber != nil {
+		fields = append(fields, haul.FieldNumber)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *HaulMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case haul.FieldInstanceID:
+		return m.AddedInstanceID()
+	case haul.FieldNumber:
+		return m.AddedNumber()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *HaulMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case haul.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddInstanceID(v)
+		return nil
+	case haul.FieldNumber:
+		v, ok := value.(int)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddNumber(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Haul numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *HaulMutation) ClearedFields() []string {
+	var fields []string
+	if m.FieldCleared(haul.FieldInstanceID) {
+		fields = append(fields, haul.FieldInstanceID)
+	}
+	if m.FieldCleared(haul.FieldState) {
+		fields = append(fields, haul.FieldState)
+	}
+	if m.FieldCleared(haul.FieldResult) {
+		fields = append(fields, haul.FieldResult)
+	}
+	return fields
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *HaulMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *HaulMutation) ClearField(name string) error {
+	switch name {
+	case haul.FieldInstanceID:
+		m.ClearInstanceID()
+		return nil
+	case haul.FieldState:
+		m.ClearState()
+		return nil
+	case haul.FieldResult:
+		m.ClearResult()
+		return nil
+	}
+	return fmt.Errorf("unknown Haul nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *HaulMutation) ResetField(name string) error {
+	switch name {
+	case haul.FieldInstanceID:
+		m.ResetInstanceID()
+		return nil
+	case haul.FieldNumber:
+		m.ResetNumber()
+		return nil
+	case haul.FieldState:
+		m.ResetState()
+		return nil
+	case haul.FieldResult:
+		m.ResetResult()
+		return nil
+	}
+	return fmt.Errorf("unknown Haul field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *HaulMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *HaulMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *HaulMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *HaulMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *HaulMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *HaulMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *HaulMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown Haul unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *HaulMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown Haul edge %s", name)
+}
 
 // InvoiceMutation represents an operation that mutates the Invoice nodes in the graph.
 type InvoiceMutation struct {

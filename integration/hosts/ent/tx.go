@@ -14,6 +14,8 @@ import (
 // Tx is a transactional client that is created by calling Client.Tx().
 type Tx struct {
 	config
+	// Haul is the client for interacting with the Haul builders.
+	Haul *HaulClient
 	// Invoice is the client for interacting with the Invoice builders.
 	Invoice *InvoiceClient
 	// Ledger is the client for interacting with the Ledger builders.
@@ -163,6 +165,7 @@ func (tx *Tx) Client() *Client {
 }
 
 func (tx *Tx) init() {
+	tx.Haul = NewHaulClient(tx.config)
 	tx.Invoice = NewInvoiceClient(tx.config)
 	tx.Ledger = NewLedgerClient(tx.config)
 	tx.Order = NewOrderClient(tx.config)
@@ -181,7 +184,7 @@ func (tx *Tx) init() {
 // of them in order to commit or rollback the transaction.
 //
 // If a closed transaction is embedded in one of the generated entities, and the entity
-// applies a query, for example: Invoice.QueryXXX(), the query will be executed
+// applies a query, for example: Haul.QueryXXX(), the query will be executed
 // through the driver which created this transaction.
 //
 // Note that txDriver is not goroutine safe.

@@ -9,6 +9,18 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent"
 )
 
+// The HaulFunc type is an adapter to allow the use of ordinary
+// function as Haul mutator.
+type HaulFunc func(context.Context, *ent.HaulMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f HaulFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.HaulMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.HaulMutation", m)
+}
+
 // The InvoiceFunc type is an adapter to allow the use of ordinary
 // function as Invoice mutator.
 type InvoiceFunc func(context.Context, *ent.InvoiceMutation) (ent.Value, error)

@@ -8,6 +8,20 @@ import (
 )
 
 var (
+	// HaulsColumns holds the columns for the "hauls" table.
+	HaulsColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeInt, Increment: true},
+		{Name: "instance_id", Type: field.TypeInt64, Unique: true, Nullable: true},
+		{Name: "number", Type: field.TypeInt},
+		{Name: "state", Type: field.TypeString, Nullable: true},
+		{Name: "result", Type: field.TypeString, Nullable: true},
+	}
+	// HaulsTable holds the schema information for the "hauls" table.
+	HaulsTable = &schema.Table{
+		Name:       "hauls",
+		Columns:    HaulsColumns,
+		PrimaryKey: []*schema.Column{HaulsColumns[0]},
+	}
 	// InvoicesColumns holds the columns for the "invoices" table.
 	InvoicesColumns = []*schema.Column{
 		{Name: "id", Type: field.TypeUUID},
@@ -149,6 +163,7 @@ var (
 	}
 	// Tables holds all the tables in the schema.
 	Tables = []*schema.Table{
+		HaulsTable,
 		InvoicesTable,
 		LedgersTable,
 		OrdersTable,

@@ -6,8 +6,10 @@ import (
 	"entgo.io/ent/dialect/sql"
 	durable "github.com/gendurable/gendurable/engine"
 	durablepredicate "github.com/gendurable/gendurable/ent/predicate"
+	durablestate "github.com/gendurable/gendurable/entity/state"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/hosts/ent/predicate"
+	durablemachine "github.com/gendurable/gendurable/integration/hosts/machine"
 )
 
 // ID filters vertices based on their ID field.
@@ -267,7 +269,24 @@ func HasInstanceWith(eng *durable.Engine, preds ...durablepredicate.Instance) pr
 
 // ByInstanceField orders the results by a field of the instance, as in
 // ByInstanceField(eng, instance.FieldUpdatedAt, sql.OrderDesc()). Entities without an instance, and
-// those whose instance has no value there, come last; see engine.Engine.ByInstance.
+// those whose instance has no value there, come last; see engine.Engine.ByInstance. A query across an
+// edge needs Unique(false) with it: Postgres does not order distinct rows by what is not selected.
 func ByInstanceField(eng *durable.Engine, field string, opts ...sql.OrderTermOption) OrderOption {
 	return eng.ByInstance(FieldInstanceID, field, opts...)
+}
+
+// InstanceStateFields are the fields of the state of machine checkout.
+type InstanceStateFields struct {
+	Order durablestate.Ordered[predicate.Order, OrderOption, int64]
+	Cents durablestate.Ordered[predicate.Order, OrderOption, int64]
+}
+
+// InstanceState returns the predicates and orders by the fields of the instance's state, as in
+// InstanceState(eng).Order.EQ(…); see package durablestate, which is
+// github.com/gendurable/gendurable/entity/state.
+func InstanceState(eng *durable.Engine) (fields InstanceStateFields) {
+	of := durablestate.Of(eng, FieldInstanceID, "checkout", 0, 1)
+	fields.Order = durablestate.NewNumber[predicate.Order, OrderOption](of, func(s *durablemachine.Cart, v int64) { s.Order = v }, "Order")
+	fields.Cents = durablestate.NewNumber[predicate.Order, OrderOption](of, func(s *durablemachine.Cart, v int64) { s.Cents = v }, "Cents")
+	return fields
 }

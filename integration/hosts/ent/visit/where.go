@@ -222,7 +222,8 @@ func HasInstanceWith(eng *durable.Engine, preds ...durablepredicate.Instance) pr
 
 // ByInstanceField orders the results by a field of the instance, as in
 // ByInstanceField(eng, instance.FieldUpdatedAt, sql.OrderDesc()). Entities without an instance, and
-// those whose instance has no value there, come last; see engine.Engine.ByInstance.
+// those whose instance has no value there, come last; see engine.Engine.ByInstance. A query across an
+// edge needs Unique(false) with it: Postgres does not order distinct rows by what is not selected.
 func ByInstanceField(eng *durable.Engine, field string, opts ...sql.OrderTermOption) OrderOption {
 	return eng.ByInstance(FieldInstanceID, field, opts...)
 }
