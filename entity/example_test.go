@@ -7,22 +7,38 @@ import (
 	"entgo.io/ent/schema/field"
 
 	"github.com/gendurable/gendurable/entity"
+	"github.com/gendurable/gendurable/fsm"
 )
+
+// Cart is the state of a checkout, which a host declares in a package that does not import its
+// client.
+type Cart struct {
+	Cents int64
+	Tags  []string
+}
+
+var checkout = fsm.Declare[Cart, int64]("checkout", fsm.Version(2))
 
 // Order is a schema of a host.
 type Order struct{ ent.Schema }
 
 func (Order) Mixin() []ent.Mixin {
-	return []ent.Mixin{entity.DrivenByName("checkout").OnDelete(entity.Cancel)}
+	return []ent.Mixin{entity.DrivenBy(checkout).OnDelete(entity.Cancel)}
 }
 
 func (Order) Fields() []ent.Field { return []ent.Field{field.Int64("cents")} }
 
-// The mixin adds one column. Package entity/extension generates what uses it.
+// The mixin adds one column, and tells package entity/extension, which generates what uses it, of
+// the machine: its name and version, and fields of its state that have predicates.
 func ExampleDrivenBy() {
-	column := Order{}.Mixin()[0].Fields()[0].Descriptor()
+	mixin := Order{}.Mixin()[0]
+	column := mixin.Fields()[0].Descriptor()
 	fmt.Println(column.Name, column.Unique, column.Nillable)
-	// Output: instance_id true true
+	said, ok := mixin.Annotations()[0].(entity.Annotation)
+	fmt.Println(said.Machine, said.Version, said.Fields[0].Go, said.Without, ok)
+	// Output:
+	// instance_id true true
+	// checkout 2 Cents [Tags] true
 }
 
 // Ticket is a schema of a host. Its checkout hears of each new price.
