@@ -21,7 +21,7 @@ var updateErrors = flag.Bool("update-errors", false, "write testdata/errors.txt:
 // faulty are the packages whose errors users read.
 var faulty = []string{
 	"citus", "cluster", "cmd/gendurable", "dag", "dashboard", "durabletest", "engine", "entity", "entity/extension", "entpgx", "fsm",
-	"internal/around", "internal/cron", "internal/pgdev", "internal/query", "internal/send", "internal/shape", "internal/step", "internal/store",
+	"internal/around", "internal/cron", "internal/pgdev", "internal/query", "internal/scaffold", "internal/send", "internal/shape", "internal/step", "internal/store",
 	"internal/work", "migrate", "migrations", "signal", "telemetry", "vet",
 }
 

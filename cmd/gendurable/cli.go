@@ -30,6 +30,7 @@ type commands struct {
 	Audit      auditCommand     `cmd:"" help:"List what operators' verbs have changed, newest first."`
 	Doctor     doctorCommand    `cmd:"" help:"Check the server, the schema and the work; say what is wrong, and what to do."`
 	Vet        vetCommand       `cmd:"" help:"Look for mistakes in the steps of Go programs; exit code 5 if there are any."`
+	New        newCommand       `cmd:"" help:"Write a machine that takes the place of a status column of an ent schema, with its tests."`
 	MCP        mcpCommand       `cmd:"" help:"Offer the reading commands to agents as tools, over standard input and output (Model Context Protocol)." name:"mcp"`
 	Top        topCommand       `cmd:"" help:"Watch queues, workers and rates."`
 	Dev        devCommand       `cmd:"" help:"Run a migrated Postgres from this machine's binaries until ctrl-c; its data stays."`

@@ -235,7 +235,7 @@ func TestCompletion(t *testing.T) {
 		h.in("completion", shell).is(codeDone).says("gendurable complete --")
 	}
 	for want, words := range map[string][]string{
-		"audit\nbench\ncluster\ncompletion\ndev\ndoctor\nfailures\ngate\ninstance\nmachine\nmcp\nmigrate\noverview\nqueue\nschedule\ntop\nui\nversion\nvet\nwindow\nworker\n": {""},
+		"audit\nbench\ncluster\ncompletion\ndev\ndoctor\nfailures\ngate\ninstance\nmachine\nmcp\nmigrate\nnew\noverview\nqueue\nschedule\ntop\nui\nversion\nvet\nwindow\nworker\n": {""},
 		"reschedule\nrestart\nresume\nretry\nrewind\n": {"instance", "re"},
 		"awaiting_children\nawaiting_signal\n":         {"--json", "instance", "list", "--status", "aw"},
 		"crashes\n":                                    {"instance", "retry", "--failure", "cr"},

@@ -13,6 +13,7 @@ import (
 	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/scaffold"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -102,6 +103,7 @@ func codeOf(err error) exitCode {
 		{codeUsage, is[*engine.QueryError]},
 		{codeUsage, is[*engine.InsertError]},
 		{codeUsage, is[*fsm.MessageError]},
+		{codeUsage, is[*scaffold.Error]},
 		{codeTimeout, anyOf(context.DeadlineExceeded, engine.ErrCounts)},
 		{codeNoConnection, is[*pgconn.ConnectError]},
 	} {

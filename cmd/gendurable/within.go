@@ -23,7 +23,7 @@ var bindable = []string{
 	"queue list", "queue pause", "queue resume", "gate list", "gate keys", "schedule list",
 	"machine list", "machine graph", "machine times", "machine failures", "machine edges", "overview", "failures", "audit",
 	"ui", "cluster ui", "cluster run", "mcp", // which bind what they serve and run
-	"migrate status", "vet", "completion", "complete", "version", // of no instance
+	"migrate status", "vet", "new", "completion", "complete", "version", // of no instance
 }
 
 // pathOf is a command without the name of the program.

@@ -46,7 +46,7 @@ var boundArgs = [][]string{
 }
 
 // served are the commands that bind what they serve and run; other tests do.
-var served = []string{"ui", "cluster ui", "cluster run", "mcp", "vet"}
+var served = []string{"ui", "cluster ui", "cluster run", "mcp", "vet", "new"}
 
 // withinFlags are the bounds of a tenant as flags.
 var withinFlags = map[string][]string{

@@ -16,6 +16,7 @@ import (
 	"entgo.io/ent/dialect"
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
+	"github.com/gendurable/gendurable/integration/hosts/ent/delivery"
 	"github.com/gendurable/gendurable/integration/hosts/ent/haul"
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
@@ -35,6 +36,8 @@ type Client struct {
 	config
 	// Schema is the client for creating, migrating and dropping schema.
 	Schema *migrate.Schema
+	// Delivery is the client for interacting with the Delivery builders.
+	Delivery *DeliveryClient
 	// Haul is the client for interacting with the Haul builders.
 	Haul *HaulClient
 	// Invoice is the client for interacting with the Invoice builders.
@@ -66,6 +69,7 @@ func NewClient(opts ...Option) *Client {
 
 func (c *Client) init() {
 	c.Schema = migrate.NewSchema(c.driver)
+	c.Delivery = NewDeliveryClient(c.config)
 	c.Haul = NewHaulClient(c.config)
 	c.Invoice = NewInvoiceClient(c.config)
 	c.Ledger = NewLedgerClient(c.config)
@@ -172,6 +176,7 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 	return &Tx{
 		ctx:      ctx,
 		config:   cfg,
+		Delivery: NewDeliveryClient(cfg),
 		Haul:     NewHaulClient(cfg),
 		Invoice:  NewInvoiceClient(cfg),
 		Ledger:   NewLedgerClient(cfg),
@@ -201,6 +206,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 	return &Tx{
 		ctx:      ctx,
 		config:   cfg,
+		Delivery: NewDeliveryClient(cfg),
 		Haul:     NewHaulClient(cfg),
 		Invoice:  NewInvoiceClient(cfg),
 		Ledger:   NewLedgerClient(cfg),
@@ -217,7 +223,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 // Debug returns a new debug-client. It's used to get verbose logging on specific operations.
 //
 //	client.Debug().
-//		Haul.
+//		Delivery.
 //		Query().
 //		Count(ctx)
 func (c *Client) Debug() *Client {
@@ -240,8 +246,8 @@ func (c *Client) Close() error {
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
 	for _, n := range []interface{ Use(...Hook) }{
-		c.Haul, c.Invoice, c.Ledger, c.Order, c.Pager, c.Parcel, c.Pass, c.Shipment,
-		c.Ticket, c.Visit,
+		c.Delivery, c.Haul, c.Invoice, c.Ledger, c.Order, c.Pager, c.Parcel, c.Pass,
+		c.Shipment, c.Ticket, c.Visit,
 	} {
 		n.Use(hooks...)
 	}
@@ -251,8 +257,8 @@ func (c *Client) Use(hooks ...Hook) {
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
-		c.Haul, c.Invoice, c.Ledger, c.Order, c.Pager, c.Parcel, c.Pass, c.Shipment,
-		c.Ticket, c.Visit,
+		c.Delivery, c.Haul, c.Invoice, c.Ledger, c.Order, c.Pager, c.Parcel, c.Pass,
+		c.Shipment, c.Ticket, c.Visit,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -261,6 +267,8 @@ func (c *Client) Intercept(interceptors ...Interceptor) {
 // Mutate implements the ent.Mutator interface.
 func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 	switch m := m.(type) {
+	case *DeliveryMutation:
+		return c.Delivery.mutate(ctx, m)
 	case *HaulMutation:
 		return c.Haul.mutate(ctx, m)
 	case *InvoiceMutation:
@@ -283,6 +291,139 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 		return c.Visit.mutate(ctx, m)
 	default:
 		return nil, fmt.Errorf("ent: unknown mutation type %T", m)
+	}
+}
+
+// DeliveryClient is a client for the Delivery schema.
+type DeliveryClient struct {
+	config
+}
+
+// NewDeliveryClient returns a client for the Delivery from the given config.
+func NewDeliveryClient(c config) *DeliveryClient {
+	return &DeliveryClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `delivery.Hooks(f(g(h())))`.
+func (c *DeliveryClient) Use(hooks ...Hook) {
+	c.hooks.Delivery = append(c.hooks.Delivery, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `delivery.Intercept(f(g(h())))`.
+func (c *DeliveryClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Delivery = append(c.inters.Delivery, interceptors...)
+}
+
+// Create returns a builder for creating a Delivery entity.
+func (c *DeliveryClient) Create() *DeliveryCreate {
+	mutation := newDeliveryMutation(c.config, OpCreate)
+	return &DeliveryCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Delivery entities.
+func (c *DeliveryClient) CreateBulk(builders ...*DeliveryCreate) *DeliveryCreateBulk {
+	return &DeliveryCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *DeliveryClient) MapCreateBulk(slice any, setFunc func(*DeliveryCreate, int)) *DeliveryCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &DeliveryCreateBulk{err: fmt.Errorf("calling to DeliveryClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*DeliveryCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &DeliveryCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Delivery.
+func (c *DeliveryClient) Update() *DeliveryUpdate {
+	mutation := newDeliveryMutation(c.config, OpUpdate)
+	return &DeliveryUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *DeliveryClient) UpdateOne(_m *Delivery) *DeliveryUpdateOne {
+	mutation := newDeliveryMutation(c.config, OpUpdateOne, withDelivery(_m))
+	return &DeliveryUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *DeliveryClient) UpdateOneID(id int64) *DeliveryUpdateOne {
+	mutation := newDeliveryMutation(c.config, OpUpdateOne, withDeliveryID(id))
+	return &DeliveryUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Delivery.
+func (c *DeliveryClient) Delete() *DeliveryDelete {
+	mutation := newDeliveryMutation(c.config, OpDelete)
+	return &DeliveryDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *DeliveryClient) DeleteOne(_m *Delivery) *DeliveryDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *DeliveryClient) DeleteOneID(id int64) *DeliveryDeleteOne {
+	builder := c.Delete().Where(delivery.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &DeliveryDeleteOne{builder}
+}
+
+// Query returns a query builder for Delivery.
+func (c *DeliveryClient) Query() *DeliveryQuery {
+	return &DeliveryQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeDelivery},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Delivery entity by its id.
+func (c *DeliveryClient) Get(ctx context.Context, id int64) (*Delivery, error) {
+	return c.Query().Where(delivery.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *DeliveryClient) GetX(ctx context.Context, id int64) *Delivery {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *DeliveryClient) Hooks() []Hook {
+	return c.hooks.Delivery
+}
+
+// Interceptors returns the client interceptors.
+func (c *DeliveryClient) Interceptors() []Interceptor {
+	return c.inters.Delivery
+}
+
+func (c *DeliveryClient) mutate(ctx context.Context, m *DeliveryMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&DeliveryCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&DeliveryUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&DeliveryUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&DeliveryDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Delivery mutation op: %q", m.Op())
 	}
 }
 
@@ -1683,11 +1824,11 @@ func (c *VisitClient) mutate(ctx context.Context, m *VisitMutation) (Value, erro
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Haul, Invoice, Ledger, Order, Pager, Parcel, Pass, Shipment, Ticket,
+		Delivery, Haul, Invoice, Ledger, Order, Pager, Parcel, Pass, Shipment, Ticket,
 		Visit []ent.Hook
 	}
 	inters struct {
-		Haul, Invoice, Ledger, Order, Pager, Parcel, Pass, Shipment, Ticket,
+		Delivery, Haul, Invoice, Ledger, Order, Pager, Parcel, Pass, Shipment, Ticket,
 		Visit []ent.Interceptor
 	}
 )

@@ -12,6 +12,7 @@ import (
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
+	"github.com/gendurable/gendurable/integration/hosts/ent/delivery"
 	"github.com/gendurable/gendurable/integration/hosts/ent/haul"
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
@@ -82,6 +83,7 @@ var (
 func checkColumn(t, c string) error {
 	initCheck.Do(func() {
 		columnCheck = sql.NewColumnCheck(map[string]func(string) bool{
+			delivery.Table: delivery.ValidColumn,
 			haul.Table:     haul.ValidColumn,
 			invoice.Table:  invoice.ValidColumn,
 			ledger.Table:   ledger.ValidColumn,

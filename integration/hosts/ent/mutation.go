@@ -11,6 +11,7 @@ import (
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/integration/hosts/ent/delivery"
 	"github.com/gendurable/gendurable/integration/hosts/ent/haul"
 	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
 	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
@@ -34,6 +35,7 @@ const (
 	OpUpdateOne = ent.OpUpdateOne
 
 	// Node types.
+	TypeDelivery = "Delivery"
 	TypeHaul     = "Haul"
 	TypeInvoice  = "Invoice"
 	TypeLedger   = "Ledger"
@@ -45,6 +47,506 @@ const (
 	TypeTicket   = "Ticket"
 	TypeVisit    = "Visit"
 )
+
+// DeliveryMutation represents an operation that mutates the Delivery nodes in the graph.
+type DeliveryMutation struct {
+	config
+	op             Op
+	typ            string
+	id             *int64
+	instance_id    *fsm.ID
+	addinstance_id *fsm.ID
+	address        *string
+	status         *delivery.Status
+	clearedFields  map[string]struct{}
+	done           bool
+	oldValue       func(context.Context) (*Delivery, error)
+	predicates     []predicate.Delivery
+	gendurable     *durableTx // of a delete: what deals with the instances
+}
+
+var _ ent.Mutation = (*DeliveryMutation)(nil)
+
+// deliveryOption allows management of the mutation configuration using functional options.
+type deliveryOption func(*DeliveryMutation)
+
+// newDeliveryMutation creates new mutation for the Delivery entity.
+func newDeliveryMutation(c config, op Op, opts ...deliveryOption) *DeliveryMutation {
+	m := &DeliveryMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeDelivery,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withDeliveryID sets the ID field of the mutation.
+func withDeliveryID(id int64) deliveryOption {
+	return func(m *DeliveryMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Delivery
+		)
+		m.oldValue = func(ctx context.Context) (*Delivery, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Delivery.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withDelivery sets the old Delivery of the mutation.
+func withDelivery(node *Delivery) deliveryOption {
+	return func(m *DeliveryMutation) {
+		m.oldValue = func(context.Context) (*Delivery, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m DeliveryMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m DeliveryMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// SetID sets the value of the id field. Note that this
+// operation is only accepted on creation of Delivery entities.
+func (m *DeliveryMutation) SetID(id int64) {
+	m.id = &id
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *DeliveryMutation) ID() (id int64, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *DeliveryMutation) IDs(ctx context.Context) ([]int64, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []int64{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Delivery.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (m *DeliveryMutation) SetInstanceID(f fsm.ID) {
+	m.instance_id = &f
+	m.addinstance_id = nil
+}
+
+// InstanceID returns the value of the "instance_id" field in the mutation.
+func (m *DeliveryMutation) InstanceID() (r fsm.ID, exists bool) {
+	v := m.instance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldInstanceID returns the old "instance_id" field's value of the Delivery entity.
+// If the Delivery object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *DeliveryMutation) OldInstanceID(ctx context.Context) (v *fsm.ID, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldInstanceID is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldInstanceID requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldInstanceID: %w", err)
+	}
+	return oldValue.InstanceID, nil
+}
+
+// AddInstanceID adds f to the "instance_id" field.
+func (m *DeliveryMutation) AddInstanceID(f fsm.ID) {
+	if m.addinstance_id != nil {
+		*m.addinstance_id += f
+	} else {
+		m.addinstance_id = &f
+	}
+}
+
+// AddedInstanceID returns the value that was added to the "instance_id" field in this mutation.
+func (m *DeliveryMutation) AddedInstanceID() (r fsm.ID, exists bool) {
+	v := m.addinstance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (m *DeliveryMutation) ClearInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	m.clearedFields[delivery.FieldInstanceID] = struct{}{}
+}
+
+// InstanceIDCleared returns if the "instance_id" field was cleared in this mutation.
+func (m *DeliveryMutation) InstanceIDCleared() bool {
+	_, ok := m.clearedFields[delivery.FieldInstanceID]
+	return ok
+}
+
+// ResetInstanceID resets all changes to the "instance_id" field.
+func (m *DeliveryMutation) ResetInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	delete(m.clearedFields, delivery.FieldInstanceID)
+}
+
+// SetAddress sets the "address" field.
+func (m *DeliveryMutation) SetAddress(s string) {
+	m.address = &s
+}
+
+// Address returns the value of the "address" field in the mutation.
+func (m *DeliveryMutation) Address() (r string, exists bool) {
+	v := m.address
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldAddress returns the old "address" field's value of the Delivery entity.
+// If the Delivery object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *DeliveryMutation) OldAddress(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldAddress is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldAddress requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldAddress: %w", err)
+	}
+	return oldValue.Address, nil
+}
+
+// ResetAddress resets all changes to the "address" field.
+func (m *DeliveryMutation) ResetAddress() {
+	m.address = nil
+}
+
+// SetStatus sets the "status" field.
+func (m *DeliveryMutation) SetStatus(d delivery.Status) {
+	m.status = &d
+}
+
+// Status returns the value of the "status" field in the mutation.
+func (m *DeliveryMutation) Status() (r delivery.Status, exists bool) {
+	v := m.status
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldStatus returns the old "status" field's value of the Delivery entity.
+// If the Delivery object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *DeliveryMutation) OldStatus(ctx context.Context) (v delivery.Status, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldStatus is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldStatus requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldStatus: %w", err)
+	}
+	return oldValue.Status, nil
+}
+
+// ResetStatus resets all changes to the "status" field.
+func (m *DeliveryMutation) ResetStatus() {
+	m.status = nil
+}
+
+// Where appends a list predicates to the DeliveryMutation builder.
+func (m *DeliveryMutation) Where(ps ...predicate.Delivery) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the DeliveryMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *DeliveryMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Delivery, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *DeliveryMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *DeliveryMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Delivery).
+func (m *DeliveryMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *DeliveryMutation) Fields() []string {
+	fields := make([]string, 0, 3)
+	if m.instance_id != nil {
+		fields = append(fields, delivery.FieldInstanceID)
+	}
+	if m.address != nil {
+		fields = append(fields, delivery.FieldAddress)
+	}
+	if m.status != nil {
+		fields = append(fields, delivery.FieldStatus)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *DeliveryMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case delivery.FieldInstanceID:
+		return m.InstanceID()
+	case delivery.FieldAddress:
+		return m.Address()
+	case delivery.FieldStatus:
+		return m.Status()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *DeliveryMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case delivery.FieldInstanceID:
+		return m.OldInstanceID(ctx)
+	case delivery.FieldAddress:
+		return m.OldAddress(ctx)
+	case delivery.FieldStatus:
+		return m.OldStatus(ctx)
+	}
+	return nil, fmt.Errorf("unknown Delivery field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *DeliveryMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case delivery.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetInstanceID(v)
+		return nil
+	case delivery.FieldAddress:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetAddress(v)
+		return nil
+	case delivery.FieldStatus:
+		v, ok := value.(delivery.Status)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetStatus(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Delivery field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *DeliveryMutation) AddedFields() []string {
+	var fields []string
+	if m.addinstance_id != nil {
+		fields = append(fields, delivery.FieldInstanceID)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *DeliveryMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case delivery.FieldInstanceID:
+		return m.AddedInstanceID()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *DeliveryMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case delivery.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddInstanceID(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Delivery numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *DeliveryMutation) ClearedFields() []string {
+	var fields []string
+	if m.FieldCleared(delivery.FieldInstanceID) {
+		fields = append(fields, delivery.FieldInstanceID)
+	}
+	return fields
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *DeliveryMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *DeliveryMutation) ClearField(name string) error {
+	switch name {
+	case delivery.FieldInstanceID:
+		m.ClearInstanceID()
+		return nil
+	}
+	return fmt.Errorf("unknown Delivery nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *DeliveryMutation) ResetField(name string) error {
+	switch name {
+	case delivery.FieldInstanceID:
+		m.ResetInstanceID()
+		return nil
+	case delivery.FieldAddress:
+		m.ResetAddress()
+		return nil
+	case delivery.FieldStatus:
+		m.ResetStatus()
+		return nil
+	}
+	return fmt.Errorf("unknown Delivery field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *DeliveryMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *DeliveryMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *DeliveryMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *DeliveryMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *DeliveryMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *DeliveryMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *DeliveryMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown Delivery unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *DeliveryMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown Delivery edge %s", name)
+}
 
 // HaulMutation represents an operation that mutates the Haul nodes in the graph.
 type HaulMutation struct {

@@ -16,6 +16,8 @@ import (
 // (default values, validators, hooks and policies) and stitches it
 // to their package variables.
 func init() {
+	deliveryFields := schema.Delivery{}.Fields()
+	_ = deliveryFields
 	invoiceFields := schema.Invoice{}.Fields()
 	_ = invoiceFields
 	// invoiceDescID is the schema descriptor for id field.

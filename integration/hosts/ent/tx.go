@@ -14,6 +14,8 @@ import (
 // Tx is a transactional client that is created by calling Client.Tx().
 type Tx struct {
 	config
+	// Delivery is the client for interacting with the Delivery builders.
+	Delivery *DeliveryClient
 	// Haul is the client for interacting with the Haul builders.
 	Haul *HaulClient
 	// Invoice is the client for interacting with the Invoice builders.
@@ -165,6 +167,7 @@ func (tx *Tx) Client() *Client {
 }
 
 func (tx *Tx) init() {
+	tx.Delivery = NewDeliveryClient(tx.config)
 	tx.Haul = NewHaulClient(tx.config)
 	tx.Invoice = NewInvoiceClient(tx.config)
 	tx.Ledger = NewLedgerClient(tx.config)
@@ -184,7 +187,7 @@ func (tx *Tx) init() {
 // of them in order to commit or rollback the transaction.
 //
 // If a closed transaction is embedded in one of the generated entities, and the entity
-// applies a query, for example: Haul.QueryXXX(), the query will be executed
+// applies a query, for example: Delivery.QueryXXX(), the query will be executed
 // through the driver which created this transaction.
 //
 // Note that txDriver is not goroutine safe.

@@ -9,6 +9,18 @@ import (
 	"github.com/gendurable/gendurable/integration/hosts/ent"
 )
 
+// The DeliveryFunc type is an adapter to allow the use of ordinary
+// function as Delivery mutator.
+type DeliveryFunc func(context.Context, *ent.DeliveryMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f DeliveryFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.DeliveryMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.DeliveryMutation", m)
+}
+
 // The HaulFunc type is an adapter to allow the use of ordinary
 // function as Haul mutator.
 type HaulFunc func(context.Context, *ent.HaulMutation) (ent.Value, error)

@@ -8,6 +8,19 @@ import (
 )
 
 var (
+	// DeliveriesColumns holds the columns for the "deliveries" table.
+	DeliveriesColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeInt64, Increment: true},
+		{Name: "instance_id", Type: field.TypeInt64, Unique: true, Nullable: true},
+		{Name: "address", Type: field.TypeString},
+		{Name: "status", Type: field.TypeEnum, Enums: []string{"pending", "packed", "out-for-delivery", "delivered", "cancelled", "archived"}, Default: "pending"},
+	}
+	// DeliveriesTable holds the schema information for the "deliveries" table.
+	DeliveriesTable = &schema.Table{
+		Name:       "deliveries",
+		Columns:    DeliveriesColumns,
+		PrimaryKey: []*schema.Column{DeliveriesColumns[0]},
+	}
 	// HaulsColumns holds the columns for the "hauls" table.
 	HaulsColumns = []*schema.Column{
 		{Name: "id", Type: field.TypeInt, Increment: true},
@@ -163,6 +176,7 @@ var (
 	}
 	// Tables holds all the tables in the schema.
 	Tables = []*schema.Table{
+		DeliveriesTable,
 		HaulsTable,
 		InvoicesTable,
 		LedgersTable,

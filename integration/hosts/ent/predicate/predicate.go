@@ -6,6 +6,9 @@ import (
 	"entgo.io/ent/dialect/sql"
 )
 
+// Delivery is the predicate function for delivery builders.
+type Delivery func(*sql.Selector)
+
 // Haul is the predicate function for haul builders.
 type Haul func(*sql.Selector)
 
