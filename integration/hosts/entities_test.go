@@ -640,7 +640,7 @@ func TestWhatTheMixinAddsToTheHostsTables(t *testing.T) {
 	require.NoError(t, err)
 	indexes, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	require.Len(t, indexes, 9)
+	require.Len(t, indexes, 10)
 	for _, i := range indexes {
 		require.Contains(t, i, "UNIQUE INDEX")
 	}
