@@ -248,6 +248,7 @@ func TestCallsAreLinearizableWhileWorkersDie(t *testing.T) {
 // were answered how.
 func (f *fleet) explained(n int) Counts {
 	t := f.t
+	tier.Figure(t, "%d histories", n)
 	seed := uint64(tier.Size(t, "SEED", 1, 1, 1)) //nolint:gosec // any number
 	sum, unchecked := Counts{}, 0
 	for i := range n {

@@ -56,6 +56,7 @@ func TestEveryMutantIsFound(t *testing.T) {
 			t.Logf("found %q after %d orders, in %s", m.invariant, h.played, h.found)
 		})
 	}
+	tier.Figure(t, "%d mutants", len(found))
 	if os.Getenv(ordersVariable) != "" && !t.Failed() && len(found) == len(all) {
 		writeOrders(t, found)
 	}

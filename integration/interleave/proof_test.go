@@ -78,6 +78,7 @@ func TestEveryInterleaving(t *testing.T) {
 	t.Logf("%d schedules of 2 sessions of %d that can be written down, %d of them different in effect, and %d of 3, in %s; %d waited, %d outcomes took the slow lane; seed %d, one in %d",
 		proof.two.Load(), proof.all.Load(), proof.different.Load(), proof.three.Load(), time.Since(began).Round(time.Second), proof.waited.Load(), proof.slowed.Load(),
 		proof.seed, proof.share)
+	tier.Figure(t, "%d schedules", proof.two.Load()+proof.three.Load())
 	if os.Getenv(worldVariable)+os.Getenv(familyVariable) == "" {
 		require.GreaterOrEqual(t, proof.two.Load()+proof.three.Load(), int64(fewest/proof.share)/int64(parts))
 	}
@@ -106,6 +107,7 @@ func TestNobodyWaitsForAStranger(t *testing.T) {
 		}
 	}
 	done()
+	tier.Figure(t, "%d schedules beside a stranger", proof.strangers.Load())
 	t.Logf("%d schedules beside a stranger in %s; seed %d, one in %d", proof.strangers.Load(), time.Since(began).Round(time.Second), proof.seed, proof.share)
 }
 

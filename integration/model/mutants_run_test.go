@@ -13,12 +13,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 func TestMutants(t *testing.T) {
 	store, err := filepath.Abs("../../internal/store")
 	require.NoError(t, err)
-	for _, m := range slices.Concat(mutants, changeMutants, keepMutants, gateMutants, graphMutants, streamMutants, restartMutants, growMutants) {
+	all := slices.Concat(mutants, changeMutants, keepMutants, gateMutants, graphMutants, streamMutants, restartMutants, growMutants)
+	tier.Figure(t, "%d mutants", len(all))
+	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel() // a compiler keeps one core busy, the linker another
 			path := filepath.Join(store, m.file)

@@ -77,6 +77,7 @@ func configure() error {
 // seed.
 func random(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
+	tier.Figure(t, "%s histories of %s", flag.Lookup("rapid.checks").Value, t.Name())
 	t.Logf("-rapid.checks=%s -rapid.seed=%s", flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.seed").Value)
 	rapid.Check(t, property)
 }

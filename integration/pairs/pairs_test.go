@@ -166,5 +166,6 @@ func TestPairs(t *testing.T) {
 		})
 	}
 	group.Wait()
+	tier.Figure(t, "%d cases", len(cases))
 	t.Logf("%d cases, SEED=%d: %d failed, known faults met: %v", len(cases), seed, failed, met)
 }

@@ -72,6 +72,15 @@ func Size(t testing.TB, variable string, short, ci, proof int) int {
 	return n
 }
 
+// Figure logs what a proof consists of, such as the number of its cases, for the part's row in
+// docs/proof.md. Other tiers log nothing.
+func Figure(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if Long() {
+		t.Logf("proof: "+format, args...)
+	}
+}
+
 // Part returns which part of a proof the environment variable asks for, such as the second of four
 // for "2/4", counted from 0, and of how many parts; without it, all: the only part of one. The
 // parts of a proof have together what it has as a whole, and each takes less than an hour.
