@@ -89,10 +89,12 @@ func (a *Admin) SetGateWeight(ctx context.Context, key string, weight int, optio
 // to MaxGatePlaces, in place of the gate's Places, which may bound nothing; at a gate with Run, how
 // many are under way. 0: as many as the gate says. It reports whether that changed anything. The
 // gate's Total and rates hold as before, and a closed gate lets none begin. Executing instances go
-// on, and none begins before fewer than places execute.
+// on, and none begins before fewer than places execute; at a gate without Places, instances that
+// execute already do not count.
 //
-// Each process obeys with its next claim, and remembers up to 1,000 such keys for batches: one that
-// waits for more instances of another key may wait its whole time in vain. Errors: as of CloseGate.
+// Each process obeys with its next claim, and remembers up to 1,000 such keys for batches. A batch
+// of another key goes by the gate's Places: it may wait its whole time in vain, or go too early.
+// Errors: as of CloseGate.
 func (a *Admin) SetGatePlaces(ctx context.Context, key string, places int, options ...VerbOption) (changed bool, err error) {
 	if places < 0 || places > MaxGatePlaces {
 		return false, &VerbError{VerbSetGatePlaces, "places", fmt.Errorf("%d, want 1 to %d, or 0 for the places of the gate", places, MaxGatePlaces)}

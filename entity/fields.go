@@ -84,12 +84,12 @@ func (w *walk) field(t reflect.Type, at place) {
 	w.found = append(w.found, StateField{Type: *described, Go: strings.Join(at.names, "."), Path: at.path, Of: of})
 }
 
-// named reports whether the names lead to the field, which another may hide.
+// named reports whether the names lead to the field in another package. A field may hide it.
 func (w *walk) named(at place) bool {
 	t, index := w.root, []int{}
 	for _, name := range at.names {
 		f, ok := t.FieldByName(name)
-		if !ok {
+		if !ok || !f.IsExported() {
 			return false
 		}
 		t, index = f.Type, append(index, f.Index...)

@@ -67,6 +67,9 @@ func (l loud) MarshalText() ([]byte, error) { return []byte(l + "!"), nil }
 // Loud is exported, and writes its own JSON.
 type Loud = loud
 
+// covert is embedded with a name in the JSON, so no other package can name its fields.
+type covert struct{ City string }
+
 // Left and Right are embedded, and have the same field.
 type (
 	Left  struct{ Same int }
@@ -80,6 +83,7 @@ type State struct {
 	Right
 	*Cart   // may be nil
 	Lines   `json:"lines"`
+	covert  `json:"covert"`
 	Name    string // hides that of Base
 	Cents   int64  `json:"amount,omitempty"`
 	Ratio   float32
@@ -122,7 +126,7 @@ func TestFieldsOfAState(t *testing.T) {
 		"Flat.A Ordered uint64 Flat/A",
 		"Dash Ordered int -",
 	}, found)
-	require.Equal(t, []string{"Name", "Same", "Same", "Cart", "Deep.Most", "Text", "Any", "Loud", "Number", "Raw"}, without)
+	require.Equal(t, []string{"Name", "Same", "Same", "Cart", "covert.City", "Deep.Most", "Text", "Any", "Loud", "Number", "Raw"}, without)
 	for _, none := range []reflect.Type{reflect.TypeFor[own](), reflect.TypeFor[int64](), reflect.TypeFor[fsm.None](), reflect.TypeFor[time.Time](), reflect.TypeFor[map[string]int](), reflect.TypeFor[*State]()} {
 		fields, without := fieldsOf(none)
 		require.Empty(t, fields, none)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
@@ -97,6 +98,9 @@ func (s *summary) remedy(c engine.Cause) string {
 		return fmt.Sprintf("start a process whose definition of %s/%d has step %s: was a deploy rolled back, or a step added without a new version?",
 			s.Machine, s.Version, word(c.Names[0]))
 	case engine.CauseGate:
+		if strings.Contains(c.Names[0], "/") {
+			return "gendurable gate set gives all keys of the gate more places, gendurable gate places this one"
+		}
 		return "gendurable gate list shows the gate; gendurable gate set gives it more places"
 	case engine.CauseGateRun:
 		return fmt.Sprintf("gendurable instance why %d", c.IDs[0])

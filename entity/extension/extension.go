@@ -116,7 +116,10 @@ func watched(n *gen.Type) (found []*gen.Field, err error) {
 
 // taken are the names that the templates use in the type that they generate into, and mutated the
 // one in its mutation, where ent has a schema's names as they are.
-var taken = []string{"Instance", "InstanceOrErr", "QueryInstance", "WhyInstance", "InstanceState", "InstanceResult", "InstanceField"}
+var taken = []string{"Instance", "InstanceOrErr", "QueryInstance", "WhyInstance", "InstanceField"}
+
+// typedTaken are the names that they also use if they know the types of the machine.
+var typedTaken = []string{"InstanceState", "InstanceResult", "InstanceStateFields"}
 
 const mutated = "gendurable"
 
@@ -143,7 +146,7 @@ func check(n *gen.Type) error {
 		return err
 	}
 	if is.Machine == "" {
-		return fmt.Errorf("entity.DrivenBy: the machine has no name")
+		return fmt.Errorf("entity.DrivenBy: the machine is nil, or has no name")
 	}
 	if err := nameable(is, n.Config.Package); err != nil {
 		return err
@@ -174,8 +177,8 @@ func check(n *gen.Type) error {
 		return fmt.Errorf("entity.UpdateNeedsLive: it needs OnUpdate, which names the fields")
 	}
 	for _, f := range n.Fields {
-		if slices.Contains(taken, f.StructField()) || f.BuilderField() == mutated {
-			return fmt.Errorf("field %s has a name that entity.DrivenBy needs", f.Name)
+		if slices.Contains(taken, f.StructField()) || is.State != nil && slices.Contains(typedTaken, f.StructField()) || f.BuilderField() == mutated {
+			return fmt.Errorf("field %s has a name that entity.DrivenBy needs: give it another one", f.Name)
 		}
 	}
 	for _, e := range n.Edges {

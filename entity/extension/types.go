@@ -170,10 +170,10 @@ func acyclic(g *gen.Graph) error {
 	if err != nil {
 		return fmt.Errorf("load the packages of machines: %w", err)
 	}
-	var faults []error
+	client, faults := clientOf(g), []error{}
 	for _, root := range loaded {
 		packages.Visit([]*packages.Package{root}, func(p *packages.Package) bool {
-			if p.PkgPath == g.Package || strings.HasPrefix(p.PkgPath, g.Package+"/") {
+			if slices.Contains(client, p.PkgPath) {
 				faults = append(faults, fmt.Errorf("schema %s: entity.DrivenBy: package %s, of the machine's types, imports the generated client by %s: declare machine, state and result in a package that does not%s",
 					of[root.PkgPath][0], root.PkgPath, p.PkgPath, instead))
 				return false
@@ -182,6 +182,18 @@ func acyclic(g *gen.Graph) error {
 		}, nil)
 	}
 	return errors.Join(faults...)
+}
+
+// clientOf returns the packages of the generated client.
+func clientOf(g *gen.Graph) []string {
+	client := []string{g.Package}
+	for _, dir := range []string{"predicate", "hook", "migrate", "runtime", "enttest", "intercept", "privacy", "internal"} {
+		client = append(client, path.Join(g.Package, dir))
+	}
+	for _, n := range g.Nodes {
+		client = append(client, path.Join(g.Package, n.PackageDir()))
+	}
+	return client
 }
 
 // distinct refuses types whose package has the name of one that holds a machine's types.

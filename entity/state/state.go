@@ -3,9 +3,10 @@
 // order.InstanceState(eng).Cents.GT(500).
 //
 // They compare what a state decodes to. A field that the JSON lacks, or that is null, counts as the
-// zero value, as in Go. They accept instances of the machine in the versions that its declaration
-// reads (fsm.Version, fsm.StateSince), and of no other. Entities without an instance are not
-// accepted, not even by NEQ.
+// zero value, as in Go. Names in the JSON have to be written as the state's type has them: Go reads
+// them in any case, and would see more. They accept instances of the machine in the versions that
+// its declaration reads (fsm.Version, fsm.StateSince), and of no other. Entities without an
+// instance are not accepted, not even by NEQ.
 //
 // Each query fails with an [ErrSealed] if the engine's codec does not store the field as JSON.
 // Do not go back from a codec that seals to none: fields of states that it sealed count as missing.
@@ -191,8 +192,8 @@ func (d document) Value() (driver.Value, error) {
 // timestamps matches the times that encoding/json writes and Postgres takes, so that a cast of a
 // match does not fail.
 const timestamps = `^(?!0000)(` +
-	`\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])|` +
-	`\d{4}-(0[13-9]|1[0-2])-(29|30)|` +
-	`\d{4}-(0[13578]|1[02])-31|` +
-	`(\d\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29` +
-	`)T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-](0\d|1[0-5]):[0-5]\d)$`
+	`[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])|` +
+	`[0-9]{4}-(0[13-9]|1[0-2])-(29|30)|` +
+	`[0-9]{4}-(0[13578]|1[02])-31|` +
+	`([0-9][0-9](0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29` +
+	`)T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-](0[0-9]|1[0-5]):[0-5][0-9])$`

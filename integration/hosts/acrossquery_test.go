@@ -118,6 +118,28 @@ func TestInterceptorsNarrowTheInstances(t *testing.T) {
 	ordered, err := holder.QueryHolds().Order(parcel.ByInstanceField(s.eng, instance.FieldPriority)).Unique(false).Only(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, held.ID, ordered.ID)
+
+	// Across an edge ent finds each entity once, and a limit counts these.
+	another, err := client.Parcel.Create().SetNumber("3").Save(t.Context())
+	require.NoError(t, err)
+	for number, by := range map[string]*ent.Parcel{"4": holder, "5": holder, "6": another} {
+		require.NoError(t, client.Parcel.Create().SetNumber(number).SetHolder(by).Exec(t.Context()))
+	}
+	holders := client.Parcel.Query().QueryHolder().Order(parcel.ByID())
+	for limit, want := range [][]fsm.ID{{}, {*holder.InstanceID}, {*holder.InstanceID, *another.InstanceID}} {
+		if limit == 0 {
+			continue
+		}
+		found, err := holders.Clone().Limit(limit).QueryInstance(s.eng).Order(instance.ByID()).IDs(t.Context())
+		require.NoError(t, err)
+		require.ElementsMatch(t, want, found)
+	}
+	found, err := holders.Clone().QueryInstance(s.eng).IDs(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+	first, err := client.Parcel.Query().Unique(true).Order(parcel.ByNumber()).Limit(1).QueryInstance(s.eng).OnlyID(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, *holder.InstanceID, first)
 	n, err := client.Invoice.Query().Where(invoice.Cents(1)).QueryInstance(s.eng).Count(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n)

@@ -134,6 +134,17 @@ func TestAdoptFindsInstances(t *testing.T) {
 	row, err = d.client.Delivery.Get(t.Context(), row.ID)
 	require.NoError(t, err)
 	require.Equal(t, id, *row.InstanceID)
+
+	// An instance of another machine that has the key is not.
+	row, err = d.client.Delivery.Create().SetAddress("2 High Street").Save(t.Context())
+	require.NoError(t, err)
+	other, err := d.Engine.Insert(t.Context(), fsm.Declare[int, int]("courier").New(1).Key(deliveries.Key(row.ID)))
+	require.NoError(t, err)
+	_, err = deliveries.Adopt(t.Context(), d.client, d.Engine)
+	require.ErrorContains(t, err, fmt.Sprintf("delivery %d: instance %d of machine courier has the key %s", row.ID, other, deliveries.Key(row.ID)))
+	row, err = d.client.Delivery.Get(t.Context(), row.ID)
+	require.NoError(t, err)
+	require.Nil(t, row.InstanceID)
 }
 
 // Adopt waits for a transaction that changes a status, and begins at the new status.

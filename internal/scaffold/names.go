@@ -92,9 +92,9 @@ func words(name string) (all []string) {
 // of them is imported under another name.
 var used = []string{
 	"context", "durabletest", "engine", "ent", "fmt", "fsm", "sql", "testing",
-	"machine", "visit", "exit", "open", "page", "adopt", "writing", "stub", "tested",
+	"machine", "visit", "exit", "open", "page", "adopt", "writing", "stub", "tested", "isOurs",
 	"ctx", "client", "eng", "err", "adopted", "rest", "next", "ids", "n", "tx", "rows", "row", "specs", "done", "i", "s",
-	"v", "m", "to", "id", "got", "e", "exits", "signals", "key", "work", "t", "kit", "one", "at",
+	"v", "m", "to", "id", "got", "e", "exits", "signals", "key", "work", "t", "kit", "one", "at", "has",
 }
 
 // imported is a package that the written files import.

@@ -48,15 +48,21 @@ func columnOf(spec *load.SchemaSpec, name, fieldName, client string) (*Column, e
 		if at < 0 {
 			return nil, wrong("column", "schema %s has no field %q, only %s", name, fieldName, listed(namesOf(s.Fields)))
 		}
-		machine, err := machineOf(s)
+		said, err := machineOf(s)
 		if err != nil {
 			return nil, err
 		}
-		c := &Column{Entity: name, Field: fieldName, Client: cmp.Or(client, path.Dir(spec.PkgPath)), Machine: machine, ID: Type{Name: "int"}}
+		c := &Column{Entity: name, Field: fieldName, Client: cmp.Or(client, path.Dir(spec.PkgPath)), Machine: said.Machine, ID: Type{Name: "int"}}
 		if id := slices.IndexFunc(s.Fields, func(f *load.Field) bool { return f.Name == "id" }); id >= 0 {
 			c.ID = typeOf(s.Fields[id].Info)
 		}
-		return c, c.fill(s.Fields[at], s.View)
+		if err := c.fill(s.Fields[at], s.View); err != nil {
+			return nil, err
+		}
+		if said.State != nil {
+			return nil, wrong("column", "schema %s is driven by the declared machine %q already: use entity.DrivenByName for the new one, which the schema cannot import", name, said.Machine)
+		}
+		return c, nil
 	}
 	return nil, wrong("column", "there is no schema %q, only %s", name, listed(names))
 }
@@ -73,6 +79,8 @@ func (c *Column) fill(f *load.Field, view bool) error {
 		return wrong("column", "%s has the Go type %s, whose values are no strings: give it one that is", name, f.Info)
 	case f.Immutable:
 		return wrong("column", "%s is immutable, and each step writes it: take Immutable away", name)
+	case f.Nillable:
+		return wrong("column", "%s is nillable, so its Go field is a pointer: take Nillable away", name)
 	case f.Optional:
 		return wrong("column", "%s is optional, and a row without a status has no step: give each row one, and take Optional away", name)
 	}
@@ -88,17 +96,16 @@ func (c *Column) fill(f *load.Field, view bool) error {
 
 func typeOf(i *field.TypeInfo) Type { return Type{Name: i.String(), Path: i.PkgPath} }
 
-// machineOf returns the machine that the schema's mixin names.
-func machineOf(s *load.Schema) (string, error) {
+// machineOf returns what the schema's mixin says of its machine.
+func machineOf(s *load.Schema) (said entity.Annotation, err error) {
 	text, err := json.Marshal(s.Annotations[entity.AnnotationName]) // ent has decoded it into a map
 	if err != nil {
-		return "", fmt.Errorf("annotation %s: %w", entity.AnnotationName, err)
+		return said, fmt.Errorf("annotation %s: %w", entity.AnnotationName, err)
 	}
-	var said entity.Annotation
 	if err := json.Unmarshal(text, &said); err != nil {
-		return "", fmt.Errorf("annotation %s: %w", entity.AnnotationName, err)
+		return said, fmt.Errorf("annotation %s: %w", entity.AnnotationName, err)
 	}
-	return said.Machine, nil
+	return said, nil
 }
 
 func namesOf(fields []*load.Field) (names []string) {

@@ -223,6 +223,7 @@ func TestColumns(t *testing.T) {
 		"whose values are no strings":                      enum(func(f *load.Field) { f.Info.RType = &field.RType{Kind: reflect.Int} }),
 		"Order.status is immutable":                        enum(func(f *load.Field) { f.Immutable = true }),
 		"Order.status is optional":                         enum(func(f *load.Field) { f.Optional = true }),
+		"Order.status is nillable":                         enum(func(f *load.Field) { f.Nillable = true }),
 	} {
 		_, err := columnOf(schemaOf(f), "Order", "status", "")
 		require.ErrorContains(t, err, text)
@@ -233,6 +234,10 @@ func TestColumns(t *testing.T) {
 	view.Schemas[1].View = true
 	_, err = columnOf(view, "Order", "status", "")
 	require.ErrorContains(t, err, "Order is a view")
+	typed := schemaOf(enum(nil))
+	typed.Schemas[1].Annotations[entity.AnnotationName] = map[string]any{"machine": "checkout", "state": map[string]any{"name": "int"}}
+	_, err = columnOf(typed, "Order", "status", "")
+	require.ErrorContains(t, err, `schema Order is driven by the declared machine "checkout" already: use entity.DrivenByName`)
 }
 
 func TestFoldersAreRefused(t *testing.T) {

@@ -2,6 +2,7 @@ package deliveries
 
 import (
 	"context"
+	"fmt"
 
 	"entgo.io/ent/dialect/sql"
 
@@ -57,9 +58,26 @@ func adopt(ctx context.Context, client *ent.Client, eng *engine.Engine, ids []in
 		return 0, err
 	}
 	for i, row := range rows {
+		if done[i].Duplicate {
+			if err := isOurs(ctx, eng, row, done[i].ID); err != nil {
+				return 0, err
+			}
+		}
 		if err := tx.Delivery.UpdateOne(row).SetInstanceID(done[i].ID).Exec(ctx); err != nil {
 			return 0, err
 		}
 	}
 	return len(rows), tx.Commit()
+}
+
+// isOurs returns an error if the instance that has a row's key is of another machine.
+func isOurs(ctx context.Context, eng *engine.Engine, row *ent.Delivery, id fsm.ID) error {
+	has, err := eng.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if has.Machine != Machine.Name() {
+		return fmt.Errorf("delivery %v: instance %d of machine %s has the key %s: have Key make others", row.ID, id, has.Machine, Key(row.ID))
+	}
+	return nil
 }

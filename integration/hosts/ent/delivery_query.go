@@ -481,8 +481,21 @@ func (_q *DeliveryQuery) selectInstances(ctx context.Context) (*sql.Selector, er
 	if err := ownQuery.prepareQuery(ctx); err != nil {
 		return nil, err
 	}
+	if ownQuery.ctx.Limit == nil && ownQuery.ctx.Offset == nil {
+		foundNodes := ownQuery.sqlQuery(ctx)
+		return foundNodes.Select(foundNodes.C(delivery.FieldInstanceID)), nil
+	}
+	ownQuery.ctx.Fields = nil
 	foundNodes := ownQuery.sqlQuery(ctx)
-	return foundNodes.Select(foundNodes.C(delivery.FieldInstanceID)), nil
+	if ownQuery.ctx.Unique == nil && ownQuery.path != nil { // as All does
+		foundNodes.Distinct()
+	}
+	if err := foundNodes.Err(); err != nil {
+		return nil, err
+	}
+	// The selector gets no alias: its orders would name that, and they are inside.
+	outerQuery, cteName := sql.Dialect(foundNodes.Dialect()), "durable_entities"
+	return outerQuery.Select(delivery.FieldInstanceID).From(outerQuery.Table(cteName)).Prefix(outerQuery.With(cteName).As(foundNodes)), nil
 }
 
 // selectInstanceID has a query that selects fields also select the id of the instance.

@@ -177,8 +177,8 @@ func (_m *Haul) WhyInstance(ctx context.Context, eng *durable.Engine) ([]durable
 
 // InstanceState returns the state of the instance, as machine deliver declares it. If
 // WithInstance loaded the instance, it is that one's, and nothing is queried. The error is a
-// *NotFoundError if the Haul has no instance, or none any more; otherwise see
-// fsm.Machine.StateOf.
+// *NotFoundError if the Haul has no instance, or none any more, or if its query did not select
+// instance_id; otherwise see fsm.Machine.StateOf.
 func (_m *Haul) InstanceState(ctx context.Context, eng *durable.Engine) (state durablemachine.Trip, err error) {
 	raw, err := _m.durableInstance(ctx, eng)
 	if err != nil {

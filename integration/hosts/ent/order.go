@@ -166,8 +166,8 @@ func (_m *Order) WhyInstance(ctx context.Context, eng *durable.Engine) ([]durabl
 
 // InstanceState returns the state of the instance, as machine checkout declares it. If
 // WithInstance loaded the instance, it is that one's, and nothing is queried. The error is a
-// *NotFoundError if the Order has no instance, or none any more; otherwise see
-// fsm.Machine.StateOf.
+// *NotFoundError if the Order has no instance, or none any more, or if its query did not select
+// instance_id; otherwise see fsm.Machine.StateOf.
 func (_m *Order) InstanceState(ctx context.Context, eng *durable.Engine) (state durablemachine.Cart, err error) {
 	raw, err := _m.durableInstance(ctx, eng)
 	if err != nil {

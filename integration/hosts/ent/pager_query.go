@@ -481,8 +481,21 @@ func (_q *PagerQuery) selectInstances(ctx context.Context) (*sql.Selector, error
 	if err := ownQuery.prepareQuery(ctx); err != nil {
 		return nil, err
 	}
+	if ownQuery.ctx.Limit == nil && ownQuery.ctx.Offset == nil {
+		foundNodes := ownQuery.sqlQuery(ctx)
+		return foundNodes.Select(foundNodes.C(pager.FieldInstanceID)), nil
+	}
+	ownQuery.ctx.Fields = nil
 	foundNodes := ownQuery.sqlQuery(ctx)
-	return foundNodes.Select(foundNodes.C(pager.FieldInstanceID)), nil
+	if ownQuery.ctx.Unique == nil && ownQuery.path != nil { // as All does
+		foundNodes.Distinct()
+	}
+	if err := foundNodes.Err(); err != nil {
+		return nil, err
+	}
+	// The selector gets no alias: its orders would name that, and they are inside.
+	outerQuery, cteName := sql.Dialect(foundNodes.Dialect()), "durable_entities"
+	return outerQuery.Select(pager.FieldInstanceID).From(outerQuery.Table(cteName)).Prefix(outerQuery.With(cteName).As(foundNodes)), nil
 }
 
 // selectInstanceID has a query that selects fields also select the id of the instance.
