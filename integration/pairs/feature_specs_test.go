@@ -84,13 +84,31 @@ var _ = register(feature{
 
 // A gate with one place for all, and one for whole runs, wide enough for all that lives at a time.
 var _ = register(feature{
-	name:  "gate",
-	steps: plain("gate"),
+	name: "gate",
+	steps: func(r *rig) []fsm.StepDef[state, int] {
+		return []fsm.StepDef[state, int]{r.step("gate", func(ctx context.Context, v *visit) (fsm.Outcome, error) {
+			var without bool // its gate may also be another one
+			err := r.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM gendurable.gen_durable
+				WHERE id = $1 AND status = 'executing' AND gate = 'tenants/one' AND place IS DISTINCT FROM 1)`, int64(v.ID)).Scan(&without)
+			if without {
+				r.violate("a step runs without the only place of its gate", "%s", v.State.Path)
+			}
+			return r.onward(v, v.State), err
+		})}
+	},
 	prepare: func(r *rig) error {
-		for _, g := range []engine.Gate{{Name: "tenants", Label: "tenant", Places: 1}, {Name: "runs", Label: "run", Places: 1000, Run: true}} {
+		tenants, own := engine.Gate{Name: "tenants", Label: "tenant", Places: 1}, r.c.Seed%2 == 1
+		if own { // the key has places, and its gate has none
+			tenants.Places, tenants.Fair = 0, true
+		}
+		for _, g := range []engine.Gate{tenants, {Name: "runs", Label: "run", Places: 1000, Run: true}} {
 			if _, err := r.eng.Admin().SetGate(r.ctx, g); err != nil {
 				return err
 			}
+		}
+		if own {
+			_, err := r.eng.Admin().SetGatePlaces(r.ctx, "tenants/one", 1)
+			return err
 		}
 		return nil
 	},

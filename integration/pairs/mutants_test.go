@@ -66,6 +66,8 @@ func TestPairsFindMutants(t *testing.T) {
 		{"a signal that was kept is left", [][2]string{{"AND k.expires_at > t.inserted_at", "AND k.expires_at < t.inserted_at"}}, "kept/none/none/1", "a kept signal is lost"},
 		{"an end does not look for signals", [][2]string{{"WHERE g.id = u.id AND g.commit_id = $2::uuid AND (SELECT true FROM", "WHERE false AND g.id = u.id AND g.commit_id = $2::uuid AND (SELECT true FROM"}}, "unless/none/none/1", "done with a wrong result"},
 		{"a window lets all in", [][2]string{{"OR w.until <= CASE", "OR true OR w.until <= CASE"}, {"WHERE r.kind = 'debounce' OR NOT EXISTS", "WHERE true OR NOT EXISTS"}}, "window/none/none/1", "a window lets a second one in"},
+		{"a claim goes by the gate's places and not the key's", [][2]string{{"coalesce(b.places, r.places) END AS places", "r.places END AS places"}},
+			"gate,signal/none/none/1", "a step runs without the only place of its gate"},
 		{"an end keeps its place", [][2]string{{"gate = NULL, place = NULL, seat = NULL,\n  finished_at", "finished_at"}}, "gate/none/none/1", "places are left|an instance holds a place"},
 		{"a portion shows what was shown", [][2]string{{"k.joined IS NOT NULL AND k.stream_visit IS NULL", "k.joined IS NOT NULL"}},
 			"stream,signal/none/none/1", "a stream shows a child twice, or never|it runs on and on"},
